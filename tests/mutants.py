@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from tests.mutation import SOURCE, catches, outcome
 
-MIXED = ("tests/hf/extend/test_longrope2.py",)
+NEEDLES, MIXED = ("tests/hf/extend/test_longrope2.py",), ("tests/long_context/test_progressive.py",)
+_TRAINING = "../../examples/long_context"
 STEPS = ("tests/hf/modeling/test_steps.py",)
 PACKED = ("tests/hf/modeling/test_packing.py",)
 FREQUENCIES = ("tests/golden/test_frequencies.py",)
@@ -76,15 +77,15 @@ MUTANTS = (
            "range(candidates.theoretical, candidates.first - 1, -1)), factor\n",
            "range(candidates.theoretical, candidates.first - 1, -1)), 1.0\n", ("tests/search/test_longrope2.py",)),
     Mutant("needle's loss: a token of the question counts", "evaluation/needles.py",
-           "len(prompt.question) - shared", "len(prompt.question) - shared + 1", MIXED),
-    Mutant("mixed windows: documents attend to each other", "hf/extend/tuning.py",
+           "len(prompt.question) - shared", "len(prompt.question) - shared + 1", NEEDLES),
+    Mutant("mixed windows: documents attend to each other", f"{_TRAINING}/tuning.py",
            "mask = None if row.packed else torch.ones_like(row.tokens)", "mask = torch.ones_like(row.tokens)", MIXED),
-    Mutant("mixed windows: a document's first token counts", "hf/extend/tuning.py",
+    Mutant("mixed windows: a document's first token counts", f"{_TRAINING}/tuning.py",
            "(positions > 0).expand", "(positions >= 0).expand", MIXED),
-    Mutant("mixed windows: kinds weighted alike", "hf/extend/tuning.py",
+    Mutant("mixed windows: kinds weighted alike", f"{_TRAINING}/tuning.py",
            " * (len(row.tokens) / recipe.batch)", "", MIXED),
-    Mutant("mixed windows: short windows under a gain", "hf/extend/extension.py",
-           "gain=1.0 if self.documents else None", "gain=None", MIXED),
+    Mutant("mixed windows: short windows under a gain", f"{_TRAINING}/progressive.py",
+           "gain=1.0 if recipe.short_share else None", "gain=None", MIXED),
     Mutant("ALiBi's slopes: the other half of the finer ladder", "bias/alibi.py",
            "_powers(2 * power, max_exponent)[::2]", "_powers(2 * power, max_exponent)[1::2]", BIASES),
     Mutant("ALiBi's slopes: from exponent 0", "bias/alibi.py",

@@ -42,7 +42,7 @@ def outcome(file: str, text: str, tests: Sequence[str], seconds: int = 300) -> t
             signal.setitimer(signal.ITIMER_PROF, seconds)  # of a processor: others may keep the machine busy
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-            os._exit(_run(str(SOURCE / file), text, tests))
+            os._exit(_run(str((SOURCE / file).resolve()), text, tests))
         _, status = os.waitpid(child, 0)
         said.seek(0)
         return os.waitstatus_to_exitcode(status), said.read()

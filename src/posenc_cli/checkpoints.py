@@ -86,10 +86,8 @@ def _extend() -> argparse.ArgumentParser:
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
         epilog="Stopped in any way, the same command continues. auto is what the model's authors document, else yarn, "
-        "and of a scaled model its own rope type; longrope2 searches by numbers hidden in texts; progressive searches, "
-        "trains, and searches again (LongRoPE's recipe; with --short-share LongRoPE2's, which searches once); drope "
-        "drops the rotation of all layers and trains at the original length. --config-only needs neither weights nor "
-        "torch: it prints a diff of the config, what it costs, and a line for each engine.",
+        "and of a scaled model its own rope type; longrope2 searches by numbers hidden in texts. --config-only needs "
+        "neither weights nor torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
     parser.add_argument(
@@ -98,8 +96,8 @@ def _extend() -> argparse.ArgumentParser:
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
         help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
-        "longrope2, self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive, "
-        "drope (default: %(default)s)",
+        "longrope2, self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm "
+        "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--config-only", action="store_true",
@@ -110,7 +108,7 @@ def _extend() -> argparse.ArgumentParser:
         "--in-place", action="store_true", help="with --config-only, change the files; each is kept as NAME.original"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the folder if it exists")
-    parser.add_argument("--text", metavar="FILE", help="text to measure and train on (default: built-in English)")
+    parser.add_argument("--text", metavar="FILE", help="text to measure and search on (default: built-in English)")
     parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of text (default: %(default)s)")
     parser.add_argument("--last", type=int, metavar="N", help="scored tokens at the end of each (default: 512)")
     parser.add_argument(
@@ -134,45 +132,12 @@ def _extend() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
     _trust(parser)
-    search = parser.add_argument_group("longrope, longrope2 and progressive")
+    search = parser.add_argument_group("longrope and longrope2")
     _search(search)
     search.add_argument(
         "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"
     )
-    training = parser.add_argument_group("progressive and drope (pip install 'posenc[extend]')")
-    training.add_argument(
-        "--intermediate", type=tokens, metavar="TOKENS", help="trained for (default: half of --length)"
-    )
-    training.add_argument(
-        "--tokens", type=tokens, metavar="N", help="of a row; fewer than --intermediate skip positions (PoSE)"
-    )
-    for name, default, text in (
-        ("steps", 400, "training steps"),
-        ("batch", 1, "rows of a step"),
-        ("warmup", 20, "steps of learning rate warm-up"),
-        ("rank", 0, "of LoRA; 0 trains all weights"),
-        ("save-every", 10, "steps between two checkpoints"),
-        ("seed", 0, "of rows and searches"),
-    ):
-        training.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
-        )
-    training.add_argument(
-        "--lr", type=float, metavar="RATE", help="learning rate (default: 2e-5; drope: 1e-4, the authors' for 7B)"
-    )
-    training.add_argument(
-        "--short-share", type=float, default=0.0, metavar="X",
-        help="progressive: share of rows that are short windows under the original rotation, documents masked from "
-        "each other, as LongRoPE2 trains (its paper: 0.3; default: none)",
-    )  # fmt: skip
-    training.add_argument(
-        "--qk-norm", choices=("head", "full"),
-        help="drope: give queries and keys a norm, within each head (class Qwen3) or over all of them (class OLMoE)",
-    )  # fmt: skip
-    training.add_argument(
-        "--temperature", type=_temperature, default=1.0, metavar="X",
-        help="drope: factor on the attention logits after the training, or auto (default: %(default)g)",
-    )  # fmt: skip
+    search.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (default: %(default)s)")
     return parser
 
 
@@ -213,7 +178,7 @@ def _evaluate() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--methods", type=_names, default=["as_is", "cut", "chunked"], metavar="NAME,NAME",
-        help="as_is, cut, chunked, and methods of posenc extend but auto, longrope2, progressive and drope "
+        help="as_is, cut, chunked, and methods of posenc extend but auto and longrope2 "
         "(default: as_is,cut,chunked)",
     )  # fmt: skip
     parser.add_argument(
@@ -309,13 +274,6 @@ def _trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="allow code of the folder to run; by default none does"
     )
-
-
-def _temperature(text: str) -> float | str:
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"a number above 0 or auto is needed, got {text[:24]}") from error
 
 
 def _head_dim(text: str) -> int:

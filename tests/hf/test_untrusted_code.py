@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 
 import posenc_cli
 from posenc.hf.attach.checkpoint import init_model, load_model
-from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.attach.loading import load_causal_lm
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from tests.hf.looking_back import looking_back, saved
 

@@ -15,9 +15,9 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM
 
+from posenc.hf.attach.rotary_modules import RotaryModules
+from posenc.hf.attach.scaling_methods import scaled_rope
 from posenc.hf.extend.folder import with_both_versions
-from posenc.hf.extend.methods import scaled_rope
-from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.families import ROTARY
 from tests.hf.attach.attached_families import decoder, tokens
 from tests.hf.attach.smallest import built

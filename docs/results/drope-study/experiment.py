@@ -2,7 +2,8 @@
 
     python experiment.py --model MODEL.gguf --documents FOLDER --work SCRATCH --out OUT --device cuda
 
-FOLDER has the folders train, study and pilot (documents.json beside this file, and the context study's). SCRATCH gets
+PYTHONPATH is the root of a clone, whose examples/long_context it trains with. FOLDER has the folders train, study and
+pilot (documents.json beside this file, and the context study's). SCRATCH gets
 the checkpoints, 540 MB each. OUT gets training.jsonl, one line a row with the loss of every step, temperature.json, and
 readings/ROW/TASK, the folders of `posenc.evaluation`. Rows are trained one after another in this process; each is
 evaluated by processes of its own while the next one trains. A row whose checkpoint exists is not trained again, and a
@@ -24,16 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from examples.long_context.drope import TEMPERATURES, dropped_config
+from examples.long_context.tuning import Recipe, tune
 from torch import Tensor
 
 from posenc.evaluation.documents import read_documents
 from posenc.evaluation.likelihood import evenly_spaced_pieces, token_losses
 from posenc.frequencies.modules import LongRoPE
+from posenc.hf.attach.loading import load_causal_lm
+from posenc.hf.attach.rotary_modules import RotaryModules, scaled_config
 from posenc.hf.evaluate import evaluate
-from posenc.hf.extend.drope import TEMPERATURES, dropped_config
-from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.rotary_modules import RotaryModules, scaled_config
-from posenc.hf.extend.tuning import Recipe, tune
 
 HERE = Path(__file__).resolve().parent
 ORIGINAL, TARGET = 8192, 12288

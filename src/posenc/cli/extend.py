@@ -7,9 +7,8 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from posenc.input_files import naming
 
@@ -36,7 +35,7 @@ def _extend_config(
 ) -> int:  # fmt: skip
     from posenc.hf.extend.config_only import extend_config
 
-    names = ("text", "last", "lengths", "search", "tokens", "device_map")
+    names = ("text", "last", "lengths", "search", "device_map")
     option = next(
         (name for name in names if measured[name] is not None), "retrieval" if measured["retrieval"] else None
     )
@@ -50,12 +49,8 @@ def _extend_config(
 
 
 def _extend(
-    *, path: str, length: int, method: str, out: str | None, overwrite: bool, text: str | None, windows: int,
-    last: int | None, lengths: list[int] | None, original_length: int | None, retrieval: int, dtype: str, device: str,
-    device_map: str | None, as_json: bool, search: int | None, generations: int, pieces: int, intermediate: int | None,
-    tokens: int | None, steps: int, batch: int, warmup: int, rank: int, save_every: int, seed: int,
-    lr: float | None, short_share: float, qk_norm: Literal["head", "full"] | None, temperature: float | Literal["auto"],
-    trust_remote_code: bool,
+    *, path: str, length: int, method: str, out: str | None, as_json: bool, search: int | None, generations: int,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Extend the model of a folder or a GGUF file, and print what was measured.
 
@@ -63,22 +58,13 @@ def _extend(
         ValueError: where the package transformers is not installed, and as `posenc.hf.extend.extend`.
     """
     try:
-        from posenc.hf.extend import Recipe, extend
-        from posenc.hf.extend.drope import RECIPE
+        from posenc.hf.extend import extend
     except ModuleNotFoundError as error:
         raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
-    recipe = replace(
-        RECIPE if method == "drope" else Recipe(), intermediate=intermediate, steps=steps, batch=batch, tokens=tokens,
-        warmup=warmup, rank=rank, save_every=save_every, seed=seed, short_share=short_share,
-        qk_norm=qk_norm, temperature=temperature,
-        **({} if lr is None else {"lr": lr}),
-    )  # fmt: skip
     with naming(path), resumable(None if out is None else lambda: saved_state(out)):
         extension = extend(
-            path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
-            last=last, retrieval=retrieval, search=search_settings(search, generations), pieces=pieces, recipe=recipe,
-            overwrite=overwrite, dtype=dtype, device=device, device_map=device_map, progress=print_progress,
-            trust_remote_code=trust_remote_code,
+            path, length, method, out=out, search=search_settings(search, generations), progress=print_progress,
+            **options,
         )  # fmt: skip
     sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
     return 0
@@ -86,16 +72,9 @@ def _extend(
 
 def saved_state(out: str) -> str:
     """What a stopped extension has saved, and the command that continues it."""
-    state = Path(f"{out}.work")
-    measured = state / "measured.jsonl"
-    count = measured.read_bytes().count(b"\n") if measured.exists() else 0
-    searched = sorted(path.name for path in state.glob("*") if path.name in ("search.jsonl", "tuned.pt"))
-    more = f" and {', '.join(searched)}" if searched else ""
-    if not count and not more:
-        other = f"; with other options, first remove {state}" if state.exists() else ""
-        return f"nothing was measured yet; to begin again: {command_line()}{other}"
-    measurements = "1 measurement" if count == 1 else f"{count} measurements"
-    return f"{measurements}{more} saved in {state}; to continue: {command_line()}"
+    readings = Path(f"{out}.work") / "readings.jsonl"
+    count = readings.read_bytes().count(b"\n") if readings.exists() else 0
+    return f"{count} readings saved in {readings.parent}; to continue: {command_line()}"
 
 
 def command_line() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from posenc.hf.config.rope_argument import parse_rope_argument
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.extend.plan import Plan, plan_or_refusal
+from posenc.hf.plan.plan import Plan, plan_or_refusal
 from posenc.hf.serving.flags import reach_of, serve_flags
 from posenc.input_files import naming
 

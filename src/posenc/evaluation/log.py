@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from torch import nn
 
@@ -30,8 +30,7 @@ class MeasurementLog:
         self.path = path
         self.known: dict[str, Any] = {}
         self._complete: int | None = None  # bytes before a line that was cut off
-        if path is not None and lock:
-            self._lock = locked(path)
+        self._lock = locked(path) if path is not None and lock else None
         if path is None or not path.exists():
             return
         content = path.read_bytes()
@@ -44,6 +43,13 @@ class MeasurementLog:
                 raise ValueError(f"{path}: line {number} is no measurement: remove the line or the file") from error
         if complete != content:  # killed within a line, or another process is writing it
             self._complete = len(complete)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
 
     def get(self, key: str) -> Any:
         """The value of a key; None where it was not measured."""

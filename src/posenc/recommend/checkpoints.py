@@ -21,7 +21,7 @@ _OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHER_KINDS if kind not 
 _CACHED: When = {**_OLD, "kind": tuple(kind for kind in KINDS if kind not in ("encoder", "vision"))}
 _OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
 
-# What the plan of the configuration says (`posenc.hf.extend.plan`), as posenc extend prints and writes it.
+# What the plan of the configuration says (`posenc.hf.plan.plan`), as posenc extend prints and writes it.
 FACTS = (
     Rule("default", "Change nothing: {name} declares {declared} tokens, and every scaling changes what the model was "
          "trained with.", "by definition", ("docs/extend.md",), {**_OLD, "plan": "reached", "declares": True}),
@@ -119,11 +119,12 @@ TUNED = (
          ("longrope", "phi3"), {**_TRAINED, "ratio": {"above": 1.0, "upto": 32.0}}),
     Rule("practice", "LongRoPE2, where short prompts must stay good: factors searched by hidden numbers, then short "
          "documents trained under the original rotation together with long ones (2k and 8k to 128k with 10 billion "
-         "tokens; posenc extend --method progressive --short-share 0.3).", "practice", ("longrope2",),
+         "tokens; docs/howto/train-for-a-longer-context.md).", "practice", ("longrope2",),
          {**_TRAINED, "ratio": _LONGER}),
     Rule("practice", "DroPE, where long texts are few and the budget is large: the rotation dropped in all layers, "
          "then training at the training length alone (Llama-2-7B and SmolLM with at least 10 billion tokens; "
-         "posenc extend --method drope).", "practice", ("drope",), {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
+         "docs/howto/train-for-a-longer-context.md).", "practice", ("drope",),
+         {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.extend.engine_lines import engine_lines
-from posenc.hf.extend.plan import Refused, plan_or_refusal
+from posenc.hf.plan.plan import Refused, plan_or_refusal
 from posenc.recommend.needs import ALGORITHMIC, KINDS, TASKS, Needs
 
 Basis = Literal["practice", "measured here", "by definition", "engine table", "not known"]

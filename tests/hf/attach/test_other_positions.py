@@ -218,7 +218,7 @@ def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureF
     assert load(tmp_path / "new") is not None
     cost = attach_and_measure(tmp_path / "model", "own", tmp_path / "same", text=tmp_path / "text", windows=3)
     assert cost.new_parameters == 0
-    assert cost.after.windows == pytest.approx(cost.before.windows, abs=1e-4)
+    assert cost.after == pytest.approx(cost.before, abs=1e-4)
     assert "equivalent" in str(cost)
     cost_of_one = attach_and_measure(tmp_path / "model", "own", tmp_path / "one", text=tmp_path / "text", windows=1)
     assert "over 1 window of one text" in str(cost_of_one)

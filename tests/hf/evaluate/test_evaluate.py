@@ -233,8 +233,8 @@ def test_models_without_a_rotation_are_read_as_they_are() -> None:
     ("options", "message"),
     [
         ({"tasks": ["squad"]}, "tasks: perplexity"),
-        ({"methods": ["progressive"]}, "chooses, searches or trains"),
-        ({"methods": ["longrope2"]}, "chooses, searches or trains"),
+        ({"methods": ["progressive"]}, "examples.long_context.progressive"),
+        ({"methods": ["longrope2"]}, "posenc extend does that"),
         ({"methods": ["cut@2"]}, "takes no factor"),
         ({"methods": ["yarn@1"]}, "factor above 1"),
         ({"methods": ["yran"]}, "did you mean yarn"),

@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from posenc.hf.extend import Recipe
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import Settings
 from tests.hf.attach.smallest import built, randomize
 
 TRAINED, TARGET = 64, 112
 FEW = Settings(population=4, mutations=1, crossovers=1, parents=2, generations=1)
-BRIEF = Recipe(intermediate=96, steps=4, warmup=1, lr=1e-3, save_every=1)
 
 
 def small(name: str = "llama", **changes: Any) -> Any:
@@ -35,7 +33,7 @@ def text(count: int = 700) -> Tensor:
 
 def request(**changes: Any) -> dict[str, Any]:
     """Arguments that make an extension a matter of seconds."""
-    return {"text": text(), "windows": 2, "lengths": [TARGET], "search": FEW, "pieces": 1, "recipe": BRIEF, **changes}
+    return {"text": text(), "windows": 2, "lengths": [TARGET], "search": FEW, "pieces": 1, **changes}
 
 
 def saved(folder: Any, model: Any) -> None:

@@ -15,8 +15,8 @@ import posenc_cli
 from posenc.hf import extend_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.extend.documented import DOCUMENTED
-from posenc.hf.extend.plan import Refused
+from posenc.hf.plan.documented import DOCUMENTED
+from posenc.hf.plan.plan import Refused
 from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 10000.0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,18 @@ from transformers import (
 import posenc_cli
 from posenc import RoPE, YaRN
 from posenc.evaluation.likelihood import token_losses, tokens_of, windows_of
+from posenc.evaluation.report import Evaluation, Reading
 from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
 from posenc.hf.attach.live_model import inspect
-from posenc.hf.extend import METHODS, Extension, Recipe, WindowLosses, extend
-from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.measure import Decoding, decoding_gap
-from posenc.hf.extend.methods import BY_NEEDLES, DISTANCES
-from posenc.hf.extend.plan import Refused
-from posenc.hf.extend.result import kind_of
-from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.tuning import Row, draw_rows, row_loss
+from posenc.hf.attach.loading import load_causal_lm
+from posenc.hf.attach.rotary_modules import RotaryModules
+from posenc.hf.attach.scaling_methods import BY_NEEDLES, DISTANCES
+from posenc.hf.extend import METHODS, Extension, extend
+from posenc.hf.extend.extension import Decoding, decoding_gap
+from posenc.hf.plan.plan import Refused
 from tests.hf.attach.smallest import built
-from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, request, saved, small, text
+from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
 from tests.hf.gguf.files import as_gguf
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -88,8 +86,6 @@ def test_turns_as_a_model_that_was_built_with_this_block(method: str) -> None:
     ],
 )
 def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path) -> None:
-    if method == "progressive":
-        pytest.importorskip("accelerate")
     model, ids = small(), text(TARGET)[None]
     before = logits(model, ids)
     extension = extend(model, TARGET, method, out=tmp_path / "out", **request())
@@ -214,8 +210,7 @@ def test_refuses_by_name() -> None:
         ({"method": "llama3+resonances"}, "method"), ({"length": TRAINED}, "length.*64"),
         ({"length": 3 * TRAINED, "method": "string"}, "string"), ({"windows": 90}, "--text"),
         ({"lengths": [2 * TARGET]}, "lengths"), ({"text": None}, "text"),
-        ({"method": "progressive"}, "out"),
-        ({"method": "progressive", "recipe": Recipe(intermediate=TRAINED)}, "intermediate"),
+        ({"method": "progressive"}, "examples.long_context.progressive"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=says):
             extend(small(), **{"length": TARGET, "method": "yarn", **request(), **arguments})
@@ -243,42 +238,23 @@ def test_losses_of_the_same_tokens_at_every_length() -> None:
         assert torch.equal(piece[-8:], windows.tokens[windows.ends[0] - 8 : windows.ends[0]])
 
 
-def test_intervals_are_students() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    for count in (2, 5, 31):
-        item = WindowLosses(tuple(torch.randn(count, generator=torch.Generator().manual_seed(count)).tolist()))
-        low, high = stats.t.interval(0.95, count - 1, item.mean, stats.sem(item.windows))
-        assert math.isclose(item.half_interval or 0, (high - low) / 2, rel_tol=1e-3)
-    assert WindowLosses((2.0,)).half_interval is None
+def extension_of(cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
+    """Of windows whose losses are known."""
+    readings = [Reading(name, "perplexity", 128, n, loss, 0.1) for name, losses in (("cut", cut), ("yarn", after))
+                for n, loss in enumerate(losses)]  # fmt: skip
+    settings = {"model": "M", "trained_length": 64, "documents": [{}] * len(cut)}
+    return Extension("yarn", 64, 128, Evaluation(settings, tuple(readings)), ROUNDED, {})
 
 
 ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
 
 
-def test_a_verdict_honours_its_interval() -> None:
-    def extension_of(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
-        return Extension("yarn", 64, 128, {64: WindowLosses(cut), 128: WindowLosses(before)},
-                         {64: WindowLosses(cut), 128: WindowLosses(after)}, {}, ROUNDED, {})  # fmt: skip
-
-    better = extension_of((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
-    worse = extension_of((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
-    noise = extension_of((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
-    single = extension_of((5.0,), (3.0,), (2.9,))
+def test_an_improvement_is_a_lower_loss_than_that_of_the_cut_text() -> None:
+    better, worse = extension_of((3.0, 3.1), (2.8, 2.91)), extension_of((3.0, 3.1), (3.3, 3.41))
+    noise, single = extension_of((3.0, 3.1), (3.1, 3.02)), extension_of((3.0,), (2.9,))
     assert [item.is_improvement for item in (better, worse, noise, single)] == [True, False, None, None]
-    again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
-    assert (again.after, again.decoding) == (better.after, better.decoding)
-
-
-@pytest.mark.parametrize(
-    ("losses", "kind"),
-    [
-        ((0.30, 0.31, 0.32), "loss"), ((-0.30, -0.31, -0.32), "gain"), ((0.01, 0.02, 0.01), "equivalent"),
-        ((0.2912, -0.2450), "inconclusive"), ((0.2, 0.01, -0.12), "inconclusive"), ((0.2,), "one window"),
-        ((0.0,) * 4, "equivalent"),
-    ],
-)  # fmt: skip
-def test_what_a_difference_shows(losses: tuple[float, ...], kind: str) -> None:
-    assert kind_of(WindowLosses(losses)) == kind
+    assert json.loads(json.dumps(better.record()))["is_improvement"] is True
+    assert "shows nothing" in str(single) or "nothing is shown" in str(single)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +287,6 @@ def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--text"):
         extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=printed.append)
     assert printed == []
-    assert Recipe(tokens=2**18, intermediate=2**20, steps=2**18).steps == 2**18
 
 
 @pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
@@ -342,56 +317,41 @@ def test_decoding_is_told() -> None:
     assert decoding_gap(model, ids, 8) > 1e-2
 
 
-def test_skipped_positions_are_one_text() -> None:
-    row = draw_rows(text(), Recipe(tokens=24, batch=3), 200, step=5)
-    assert (row.positions.diff(dim=-1) > 1).any()
-    assert torch.equal(row.scored[:, 1:], (row.tokens[:, 1:] >= 0) & row.scored[:, 1:])
-    first = row.positions.diff(dim=-1).argmax(-1) + 1
-    model = small()
-    later = torch.arange(24) > first[:, None]
-    seen = Row(row.tokens, row.positions, row.scored & later)
-    other = row.tokens.clone()
-    other[:, 0] = 255 - other[:, 0]
-    with torch.no_grad():  # the second chunk sees the first one
-        assert row_loss(model, seen) != row_loss(model, seen._replace(tokens=other))
-
-
-class _StopError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_goes_on_from_where_it_was(rank: int, tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    if rank:
-        pytest.importorskip("peft")
-    recipe = Recipe(**{**vars(BRIEF), "rank": rank, "tokens": 40})
-
-    def run(out: str, stop: int) -> Any:
-        at = []
+def test_a_stopped_extension_reads_nothing_twice(tmp_path: Path) -> None:
+    def run(out: str, stop: int) -> tuple[Extension, list[str]]:
+        lines: list[str] = []
 
         def tell(line: str) -> None:
-            at.append(line)
-            if len(at) == stop:
-                raise _StopError
+            lines.append(line)
+            if len(lines) == stop:
+                raise KeyboardInterrupt
 
-        return extend(small(), TARGET, "progressive", out=tmp_path / out, progress=tell, **request(recipe=recipe))
+        return extend(small(), TARGET, "longrope", out=tmp_path / out, progress=tell, **request()), lines
 
-    uninterrupted = run("whole", 0)
-    for stop in (3, 5, 8):
-        with pytest.raises(_StopError):
+    whole, every = run("whole", 0)
+    for stop in (2, 2, 5):
+        with pytest.raises(KeyboardInterrupt):
             run("parts", stop)
         assert not (tmp_path / "parts").exists()
-    parts = run("parts", 0)
-    assert {**parts.record(), "after": 0, "before": 0} == {**uninterrupted.record(), "after": 0, "before": 0}
-    assert [item.windows for item in parts.after.values()] == [item.windows for item in uninterrupted.after.values()]
-    other = small().state_dict()
-    assert any(not torch.equal(weight, other[name]) for name, weight in uninterrupted.model.state_dict().items())
-    for (name, item), (_, two) in zip(
-        uninterrupted.model.named_parameters(), parts.model.named_parameters(), strict=True
-    ):
-        assert torch.equal(item, two), name
-    assert run("parts", 0).record() == parts.record()  # it is there: nothing is done again
+    parts, rest = run("parts", 0)
+    readings = [line for line in every if "perplexity" in line]
+    assert len(readings) == 6  # as_is, cut and the method, two windows each at one length
+    assert sum("perplexity" in line for line in rest) < len(readings) - 3
+    assert parts.config == whole.config
+    values = [[reading.value for reading in each.evaluation.readings] for each in (whole, parts)]
+    assert values[0] == values[1]
+    assert not list(tmp_path.glob("*.work"))
+
+
+def test_the_readings_are_those_of_evaluate() -> None:
+    """The loss of each window is the model's own, under the rotation before and after, and of the cut text."""
+    model, tokens = small(), text()
+    original, done = copy.deepcopy(model), extend(model, TARGET, "yarn", **request(lengths=[TRAINED, TARGET]))
+    windows = windows_of(tokens, TARGET, 2, 8)
+    for method, of, length in (("as_is", original, TARGET), ("cut", original, TRAINED), ("yarn", model, TARGET)):
+        for n, end in enumerate(windows.ends):
+            loss = token_losses(of, tokens[end - length : end], 8).double().mean()
+            assert done.evaluation.values("perplexity", TARGET, method)[n] == pytest.approx(float(loss), abs=1e-6)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -402,10 +362,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
     extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", overwrite=True, **request())
     assert json.loads((tmp_path / "mine" / "config.json").read_text())["rope_parameters"]["rope_type"] == "linear"
-    (tmp_path / "new.work").mkdir()
-    (tmp_path / "new.work" / "request.json").write_text('{"method": "yarn"}')
-    with pytest.raises(ValueError, match=r"new\.work"):
-        extend(small(), TARGET, "pi", out=tmp_path / "new", **request())
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

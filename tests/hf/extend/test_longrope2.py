@@ -1,10 +1,8 @@
-"""LongRoPE2 on a small model: needles, the search and its folder, and mixed windows against losses made by hand."""
+"""LongRoPE2's search on a small model: needles, factors and the folder."""
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,25 +12,21 @@ import torch
 
 pytest.importorskip("transformers")
 
-from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 import posenc_cli
 from posenc.evaluation import needle_documents
-from posenc.evaluation.likelihood import token_losses, windows_of
 from posenc.hf import read_rope
-from posenc.hf.extend import Extension, Recipe, extend
-from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.search import FactorSearch
-from posenc.hf.extend.tuning import Row, check_documents_masked, draw_rows, draw_short_rows, draw_step, row_loss
+from posenc.hf.attach.rotary_modules import RotaryModules
+from posenc.hf.evaluate.search import FactorSearch
+from posenc.hf.extend import Extension, extend
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import critical_pairs
 from tests.hf.extend.extended import FEW, saved, small, text
 
 TRAINED, TARGET = 300, 450  # of bytes: the sentences around a needle take 228
 PAIRS, BASE = 8, 10_000.0
-MIXED = Recipe(steps=4, batch=2, warmup=1, lr=1e-3, save_every=1, short_share=0.5)
 
 
 def model_of(name: str = "llama", **changes: Any) -> Any:
@@ -156,185 +150,9 @@ def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
     assert uninterrupted.config == parts.config
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"tokenizer": None}, "comes without a tokenizer"),
-        ({"recipe": MIXED}, "short_share mixes the windows of method progressive"),
-    ],
-)
-def test_refusals_of_the_search(options, words) -> None:
-    with pytest.raises(ValueError, match=words):
-        extend(model_of(), TARGET, "longrope2", **arguments(**options))
-
-
-# Mixed windows
-
-
-def documents_of(row: Row, number: int) -> list[Tensor]:
-    """The documents of a row: they begin where positions are 0."""
-    starts = [*(row.positions[number] == 0).nonzero().flatten().tolist(), row.tokens.shape[1]]
-    return [row.tokens[number, a:b] for a, b in pairwise(starts)]
-
-
-def test_short_rows_are_documents_of_the_training_length() -> None:
-    tokens = text(1600)
-    row = draw_short_rows(tokens, MIXED, TARGET, TRAINED, step=3)
-    assert row.tokens.shape == row.positions.shape == row.scored.shape == (2, TARGET)
-    stream = tokens.tolist()
-    for number in range(2):
-        documents = documents_of(row, number)
-        assert [len(document) for document in documents] == [TRAINED, TARGET - TRAINED]
-        for document in documents:
-            piece = document.tolist()
-            assert any(stream[at : at + len(piece)] == piece for at in range(len(stream)))
-    assert int(row.positions.max()) < TRAINED
-    assert torch.equal(row.scored, row.positions > 0)
-    again = draw_short_rows(tokens, MIXED, TARGET, TRAINED, step=3)
-    assert torch.equal(again.tokens, row.tokens)
-    assert not torch.equal(draw_short_rows(tokens, MIXED, TARGET, TRAINED, step=4).tokens, row.tokens)
-
-
-@pytest.mark.parametrize(("batch", "share", "steps"), [(1, 0.3, 10), (4, 0.3, 5), (3, 0.5, 4), (2, 0.25, 8)])
-def test_the_share_of_short_rows(batch: int, share: float, steps: int) -> None:
-    recipe = replace(MIXED, batch=batch, short_share=share)
-    short = rows = 0
-    for step in range(steps):
-        parts = draw_step(text(1600), recipe, TARGET, step, original_length=TRAINED)
-        short += sum(len(part.tokens) for part in parts if part.packed)
-        rows += sum(len(part.tokens) for part in parts)
-    assert (short, rows) == (round(batch * share * steps), batch * steps)
-
-
-def test_without_a_share_rows_are_as_before() -> None:
-    (row,) = draw_step(text(1600), replace(MIXED, short_share=0.0), TARGET, 2)
-    assert torch.equal(row.tokens, draw_rows(text(1600), replace(MIXED, short_share=0.0), TARGET, 2).tokens)
-    assert not row.packed
-
-
-def rotated(factors: list[float]) -> Any:
-    """A model whose frequencies are divided by these factors at every length, set by hand."""
-    model = model_of()
-    for module in model.modules():
-        if hasattr(module, "inv_freq"):
-            module.inv_freq = module.inv_freq / torch.tensor(factors)
-    return model
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_each_kind_of_window_has_its_own_factors(implementation: str) -> None:
-    """Short windows: each document alone in the original model; long ones: a model with the long factors."""
-    long_factors = [1.5 * 1.04**j for j in range(PAIRS)]
-    model = model_of()
-    model.set_attn_implementation(implementation)
-    searcher = searcher_of(model)
-    searcher.rotations.rebuild(searcher.config((1.0,) * PAIRS, long_factors))
-    short, long = draw_step(text(1600), MIXED, TARGET, 0, original_length=TRAINED)
-    assert (short.packed, long.packed) == (True, False)
-
-    original, scaled = model_of(), rotated(long_factors)
-    losses = torch.cat([token_losses(original, d, len(d) - 1) for d in documents_of(short, 0)])
-    assert len(losses) == int(short.scored.sum())
-    with torch.no_grad():
-        assert float(row_loss(model, short)) == pytest.approx(float(losses.mean()), abs=2e-5)
-        long_loss = token_losses(scaled, long.tokens[0], TARGET - 1).mean()
-        assert float(row_loss(model, long)) == pytest.approx(float(long_loss), abs=2e-5)
-        # The other factors, or a document that attends to the one before, would give other losses.
-        assert abs(float(token_losses(original, long.tokens[0], TARGET - 1).mean() - long_loss)) > 1e-3
-        assert abs(float(row_loss(model, short._replace(packed=False)) - losses.mean())) > 1e-3
-
-
-def test_a_step_is_the_weighted_mean_of_its_windows(tmp_path: Path) -> None:
-    """One step of the training moves the weights along the gradient of the mixed loss, made by hand."""
-    recipe = replace(MIXED, batch=4, short_share=0.25, steps=1, warmup=0)
-    done = extend(model_of(), TARGET, "progressive", out=tmp_path / "out", **arguments(recipe=recipe))
-    block = done.model.config.rope_parameters
-    model = model_of()
-    searcher = searcher_of(model)
-    searcher.rotations.rebuild(searcher.config((1.0,) * PAIRS, block["long_factor"]))
-    before = windows_of(text(1600), TARGET, 2, 8).before  # tokens that no window scores
-    short, long = draw_step(before, recipe, TARGET, 0, original_length=TRAINED)
-    assert (len(short.tokens), len(long.tokens)) == (1, 3)
-    model.train()
-    (0.25 * row_loss(model, short) + 0.75 * row_loss(model, long)).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0)
-    optimizer.step()
-    expected, moved = dict(model.named_parameters()), 0.0
-    for name, weight in done.model.named_parameters():
-        torch.testing.assert_close(weight, expected[name], atol=1e-5, rtol=0)
-        moved += float((weight - dict(model_of().named_parameters())[name]).detach().abs().sum())
-    assert moved > 0
-
-
-def test_the_trained_folder_keeps_the_original_rotation_for_short_texts(tmp_path: Path) -> None:
-    lines: list[str] = []
-    done = extend(
-        model_of(), TARGET, "progressive", out=tmp_path / "out", progress=lines.append, **arguments(recipe=MIXED)
-    )  # fmt: skip
-    reopened = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    assert reopened.config.rope_parameters["short_factor"] == [1.0] * PAIRS
-    assert reopened.config.rope_parameters["attention_factor"] == 1.0
-    original = model_of()
-    original.load_state_dict(reopened.state_dict())  # the trained weights under the rotation of before
-    tokens = text(1600)[None]
-    with torch.no_grad():
-        torch.testing.assert_close(
-            reopened(tokens[:, :TRAINED]).logits, original(tokens[:, :TRAINED]).logits, atol=1e-5, rtol=0
-        )
-        torch.testing.assert_close(
-            reopened(tokens[:, :TARGET]).logits, done.model(tokens[:, :TARGET]).logits, atol=1e-5, rtol=0
-        )
-    assert any(line.startswith("critical pair") for line in lines)
-    assert (original.lm_head.weight - model_of().lm_head.weight).abs().max() > 0
-
-
-def test_a_stopped_training_ends_as_one_left_alone(tmp_path: Path) -> None:
-    def stop(line: str) -> None:
-        if line.startswith("step 2 "):
-            raise KeyboardInterrupt
-
-    options = arguments(recipe=replace(MIXED, batch=1, steps=5))
-    uninterrupted = extend(model_of(), TARGET, "progressive", out=tmp_path / "whole", **options)
-    with pytest.raises(KeyboardInterrupt):
-        extend(model_of(), TARGET, "progressive", out=tmp_path / "parts", progress=stop, **options)
-    assert (tmp_path / "parts.work" / "tuned.pt").exists()
-    parts = extend(model_of(), TARGET, "progressive", out=tmp_path / "parts", **options)
-    assert uninterrupted.config == parts.config
-    for name, weight in uninterrupted.model.state_dict().items():
-        assert torch.equal(weight, parts.model.state_dict()[name]), name
-
-
-@pytest.mark.parametrize(
-    ("recipe", "words"),
-    [
-        (replace(MIXED, intermediate=400), "intermediate must be the target, 450"),
-        (replace(MIXED, tokens=TRAINED), "rows must have more than the 300 tokens"),
-    ],
-)
-def test_refusals_of_mixed_windows(tmp_path: Path, recipe: Recipe, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        extend(model_of(), TARGET, "progressive", out=tmp_path / "out", **arguments(recipe=recipe))
-    assert not (tmp_path / "out.work").exists()
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan, True])
-def test_the_share_is_checked(share: Any) -> None:
-    with pytest.raises(ValueError, match="short_share must be"):
-        Recipe(short_share=share)
-
-
-def test_a_model_that_does_not_mask_documents_is_refused() -> None:
-    model = model_of()
-    check_documents_masked(model)
-    forward = model.forward
-
-    def unmasked(**inputs: Any) -> Any:
-        return forward(**{**inputs, "attention_mask": torch.ones_like(inputs["input_ids"])})
-
-    model.forward = unmasked
-    with pytest.raises(ValueError, match="does not mask packed documents"):
-        check_documents_masked(model)
+def test_a_search_by_needles_needs_a_tokenizer() -> None:
+    with pytest.raises(ValueError, match="comes without a tokenizer"):
+        extend(model_of(), TARGET, "longrope2", **arguments(tokenizer=None))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,11 +162,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     command += ["--windows", "2", "--last", "8", "--lengths", str(TARGET), "--search", "4", "--generations", "1"]
     command += ["--pieces", "1"]
     assert posenc_cli.run([*command, "--method", "longrope2", "--out", str(tmp_path / "searched")]) == 0
-    mixed = ["--method", "progressive", "--short-share", "0.3", "--steps", "2", "--out", str(tmp_path / "mixed")]
-    assert posenc_cli.run([*command, *mixed]) == 0
     assert "longrope2" in capsys.readouterr().out
-    for name in ("searched", "mixed"):
-        block = json.loads((tmp_path / name / "config.json").read_text())["rope_parameters"]
-        assert (block["rope_type"], block["attention_factor"]) == ("longrope", 1.0)
-        assert posenc_cli.run(["doctor", str(tmp_path / name)]) in (0, 1)
-        assert "longrope" in capsys.readouterr().out.lower()
+    block = json.loads((tmp_path / "searched" / "config.json").read_text())["rope_parameters"]
+    assert (block["rope_type"], block["attention_factor"]) == ("longrope", 1.0)
+    assert posenc_cli.run(["doctor", str(tmp_path / "searched")]) in (0, 1)
+    assert "longrope" in capsys.readouterr().out.lower()

@@ -15,7 +15,7 @@ import pytest
 import posenc_cli
 from posenc.hf import extend_config, read_rope
 from posenc.hf.config.text_config import find_text_config, max_length
-from posenc.hf.extend.plan import Refused, plan_extension, plan_or_refusal
+from posenc.hf.plan.plan import Refused, plan_extension, plan_or_refusal
 from posenc.hf.serving.flags import reach_of, serve_flags
 from posenc.recommend import Needs, recommend
 from posenc.recommend.from_config import read_checkpoint
@@ -99,8 +99,7 @@ def test_extend_of_a_live_model_follows_the_authors() -> None:
     pytest.importorskip("transformers")
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from posenc.hf.extend.extension import _plan
-    from posenc.hf.extend.rotary_modules import RotaryModules
+    from posenc.hf.attach.rotary_modules import RotaryModules
 
     rope = {"rope_type": "default", "rope_theta": 1e6}
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 128}
@@ -108,11 +107,9 @@ def test_extend_of_a_live_model_follows_the_authors() -> None:
                          rope_parameters=rope)  # fmt: skip
     rotations = RotaryModules(Qwen3ForCausalLM(config))
     assert rotations.original_length == 32768
-    for method in ("auto", "yarn"):
-        plan = _plan(method, rotations, 131072, None)
-        assert plan is not None
-        assert (plan.method, plan.factor, plan.original, plan.start) == ("yarn", 4.0, 32768, 32768)
-        written = rotations.config_of(plan)
+    plan = plan_extension(rotations.read.text_config, 131072)
+    assert (plan.method, plan.factor, plan.original, plan.start) == ("yarn", 4.0, 32768, 32768)
+    for written in (rotations.config_of(plan), rotations.planned_config("yarn", 32768, 131072)):
         assert written["rope_parameters"] == {
             **rope, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768
         }  # fmt: skip

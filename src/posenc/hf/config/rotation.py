@@ -156,7 +156,7 @@ def _close(first: Any, second: Any, rtol: float) -> bool:
 def rotates_nothing(rotation: Rotation) -> bool:
     """Whether every pair stands still at every length, to the last digit of float64: layers without positions (NoPE).
 
-    DroPE leaves such a rotation (`posenc.hf.extend.drope`). Its gain may still scale the attention logits.
+    DroPE leaves such a rotation (examples/long_context/drope.py). Its gain may still scale the attention logits.
     """
     rope = text_rope(rotation)
     return has_one_spectrum(rope) and not any(map(rotates, rope.spectrum().theta.tolist()))

@@ -199,8 +199,8 @@ def _of_weights(
 
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """Findings on the model of a GGUF file, dequantized and in transformers' order of channels."""
+    from posenc.hf.attach.loading import load_causal_lm
     from posenc.hf.doctor.model_checks import config_of
-    from posenc.hf.extend.loading import load_causal_lm
 
     model, own_tokenizer = load_causal_lm(file, dtype="float32")
     findings = _model_findings(model, config_of(model), text, own_tokenizer if tokenizer is None else tokenizer, most)

@@ -7,6 +7,7 @@ fine-tuning begins, and no comparison of encodings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +15,12 @@ from typing import Any
 
 from torch import nn
 
-from posenc.evaluation.likelihood import Text, check_room, check_vocabulary, tokens_of, windows_of
-from posenc.evaluation.log import MeasurementLog
+from posenc.evaluation.likelihood import Text, check_room, check_vocabulary, token_losses, tokens_of, windows_of
+from posenc.evaluation.report import MARGINS, PERPLEXITY
+from posenc.evaluation.statistics import paired_means, verdict
 from posenc.hf.attach.checkpoint import attach_to_folder, tokenizer_in
-from posenc.hf.extend.measure import WindowLosses, measure_losses
-from posenc.hf.extend.result import NEAR, Kind, kind_of
 
 _LONGEST = 1024  # tokens of a window, unless the model was trained on fewer
-_WORDS: dict[Kind, str] = {
-    "loss": "worse than before",
-    "gain": "better than before",
-    "equivalent": f"equivalent within ±{NEAR}",
-    "inconclusive": "inconclusive: the interval contains 0; more windows would narrow it",
-    "one window": "of one window, which shows nothing",
-}
 
 
 @dataclass(frozen=True)
@@ -36,23 +29,29 @@ class AttachmentCost:
 
     Attributes:
         length: of the windows, in tokens.
-        before, after: losses in nats a token.
+        before, after: the loss of each window, in nats a token.
         new_parameters: how many numbers of the encodings are still to be learned.
     """
 
     length: int
-    before: WindowLosses
-    after: WindowLosses
+    before: tuple[float, ...]
+    after: tuple[float, ...]
     new_parameters: int
 
     def __str__(self) -> str:
-        cost = self.after.minus(self.before)
-        windows = "1 window" if len(cost.windows) == 1 else f"{len(cost.windows)} windows"
-        text = (
-            f"At {self.length:,} tokens, over {windows} of one text, the loss went from "
-            f"{self.before.mean:.4f} to {self.after.mean:.4f} nats a token ({cost.text(signed=True)}): "
-            f"{_WORDS[kind_of(cost)]}."
-        )
+        count = len(self.before)
+        before, after = (math.fsum(losses) / count for losses in (self.before, self.after))
+        change = f"the loss went from {before:.4f} to {after:.4f} nats a token"
+        if count == 1:
+            what = "At {:,} tokens, over 1 window of one text, {}, which shows nothing: more windows have an interval."
+            text = what.format(self.length, change)
+        else:
+            wide, narrow = (paired_means(self.after, self.before, confidence=level) for level in (0.95, 0.9))
+            word = verdict(wide, narrow, MARGINS[PERPLEXITY], wide.p, lower_is_better=True)
+            text = (
+                f"At {self.length:,} tokens, over {count} windows of one text, {change} "
+                f"({wide.mean:+.4f} ± {wide.half_width:.4f}): {word}."
+            )
         if self.new_parameters:
             text += f" The {self.new_parameters:,} parameters of the encodings are as they begin."
         return text
@@ -75,22 +74,23 @@ def attach_and_measure(
     """
     tokenizer = tokenizer_in(folder, trust_remote_code=trust_remote_code)
     tokens = tokens_of(text, tokenizer)
-    losses: list[WindowLosses] = []
+    losses: list[tuple[float, ...]] = []
     counts: list[int] = []
-    measured_length = 0
+    length = 0
 
     def measure(model: nn.Module) -> None:
-        nonlocal measured_length
+        nonlocal length
         config: Any = model.config
-        declared = getattr(config.get_text_config(), "max_position_embeddings", None) or _LONGEST
-        measured_length = min(_LONGEST, declared)
-        last = max(1, measured_length // 4)
-        check_room(tokens, text, measured_length + (windows - 1) * last)
+        length = min(_LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or _LONGEST)
+        last = max(1, length // 4)
+        check_room(tokens, text, length + (windows - 1) * last)
         check_vocabulary(tokens, model)
-        scored, label = windows_of(tokens, measured_length, windows, last), "after" if losses else "before"
-        progress(f"{label}:")
-        losses.append(measure_losses(model, scored, measured_length, MeasurementLog(), label, progress))
+        label, of_windows = "after" if losses else "before", list[float]()
+        for end in windows_of(tokens, length, windows, last).ends:
+            of_windows.append(float(token_losses(model, tokens[end - length : end], last).mean()))
+            progress(f"{label}, window {len(of_windows)} of {windows}: {of_windows[-1]:.4f} nats")
+        losses.append(tuple(of_windows))
         counts.append(sum(weight.numel() for weight in model.parameters()))
 
     attach_to_folder(folder, encodings, out, layers, trust_remote_code=trust_remote_code, measure=measure)
-    return AttachmentCost(measured_length, losses[0], losses[1], counts[1] - counts[0])
+    return AttachmentCost(length, losses[0], losses[1], counts[1] - counts[0])

@@ -35,7 +35,7 @@ from posenc.evaluation.documents import Document, read_documents
 from posenc.evaluation.generate import end_tokens_of, generate
 from posenc.evaluation.likelihood import check_vocabulary, token_losses
 from posenc.evaluation.log import MeasurementLog, fingerprint
-from posenc.evaluation.report import CHUNKED, CUT, PERPLEXITY, TASKS, Evaluation, Reading
+from posenc.evaluation.report import AS_IS, CHUNKED, CUT, PERPLEXITY, TASKS, Evaluation, Reading
 from posenc.evaluation.retrieval import (
     ANSWER_TOKENS,
     KINDS,
@@ -50,14 +50,14 @@ from posenc.evaluation.retrieval import (
 )
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attention_function import NAME
+from posenc.hf.attach.loading import load_causal_lm, within_memory
+from posenc.hf.attach.rotary_modules import RotaryModules
+from posenc.hf.attach.scaling_methods import SEARCHED
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
-from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.methods import SEARCHED
-from posenc.hf.extend.plan import start_of
-from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.search import SIZES
+from posenc.hf.evaluate.search import SIZES
 from posenc.hf.limits import TOKENS
+from posenc.hf.plan.plan import start_of
 from posenc.search import Settings
 
 METHODS = UNCHANGED
@@ -66,7 +66,7 @@ _SEARCH_DOCUMENTS = 2  # that LongRoPE's search judges by
 _ANSWER_SHOWN = 300  # characters of an answer in the record
 
 
-class _Item(NamedTuple):
+class Item(NamedTuple):
     """A document that is long enough, in the model's tokens."""
 
     number: int
@@ -79,7 +79,7 @@ class Evaluator:
 
     Args:
         model: of transformers.
-        tokenizer: of the model.
+        tokenizer: of the model; None: there is none, and losses alone are measured.
         trained: tokens.
         lengths: tokens, in the order in which they are measured.
         scored: tokens at the end of each document whose loss is measured.
@@ -98,25 +98,51 @@ class Evaluator:
         self.model, self.tokenizer, self.trained = model, tokenizer, trained
         self.lengths, self.scored, self.answer_tokens, self.depths = lengths, scored, answer_tokens, depths
         self.log, self.known, self.progress = log, known, progress
-        self.weights, self.prefix = fingerprint(model), special_prefix(tokenizer)
-        self.end_tokens = end_tokens_of(model, tokenizer)
+        self.weights = fingerprint(model)
+        self.prefix = [] if tokenizer is None else special_prefix(tokenizer)
+        self.end_tokens = frozenset() if tokenizer is None else end_tokens_of(model, tokenizer)
         self.session = self.search = ""  # of LongRoPE: everything that decides its factors, hashed
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, without special ones."""
         return encode(self.tokenizer, text)
 
-    def key(self, method: Method, target: int, task: str, length: int, item: _Item) -> str:
+    def key(self, method: Method, target: int | str, task: str, length: int, item: Item) -> str:
         """Everything that decides a measurement, as text."""
+        if method.name == CUT and (task == PERPLEXITY or length <= self.trained):
+            method, length = Method(AS_IS), min(length, self.trained)  # the same tokens in the same model
         name = str(method) if method.name in UNCHANGED else f"{method.name} to {target}"
         if method.name == SEARCHED:
             name += f" by search {self.search}"
         if task == PERPLEXITY:
-            how = f"last {self.scored}"
+            how = f"last {self.scored} of {max(self.lengths)}"
         else:
             how = f"depth {self.depth(item.number):g}, {self._answer_tokens(task)} tokens"
         document = f"document {item.number} {item.document.sha256[:16]}"
         return f"{self.weights}, trained {self.trained} | {name} | {task} | {length} | {document} | {how}"
+
+    def evaluation(self, name: str, readings: Sequence[Reading], items: Sequence[Item]) -> Evaluation:
+        """What was read, with everything that decides it.
+
+        Args:
+            name: of the model.
+            readings: of it.
+            items: that were read.
+        """
+        sessions = {k: v for log in (self.log, *self.known) for k, v in log.known.items() if k.startswith("session ")}
+        settings = {
+            "model": name, "weights": self.weights, "trained_length": self.trained, "dtype": _dtype(self.model),
+            "lengths": list(self.lengths), "methods": list(dict.fromkeys(reading.method for reading in readings)),
+            "tasks": list(dict.fromkeys(reading.task for reading in readings)), "scored": self.scored,
+            "answer_tokens": self.answer_tokens, "depths": list(self.depths),
+            "documents": [{"name": item.document.name, "sha256": item.document.sha256} for item in items],
+            "sessions": sessions,
+        }  # fmt: skip
+        return Evaluation(settings, tuple(readings))
+
+    def begin(self) -> None:
+        """Write this session's versions and machine to the log once."""
+        self.session = _session(self.log, self.model)
 
     def depth(self, number: int) -> float:
         """Of the fact in a prompt, percent."""
@@ -125,13 +151,16 @@ class Evaluator:
     def _answer_tokens(self, task: str) -> int:
         return self.answer_tokens if self.answer_tokens is not None else ANSWER_TOKENS[task]  # type: ignore[index]
 
-    def read(self, method: Method, target: int, task: str, length: int, item: _Item) -> Reading:
+    def read(self, method: Method, target: int | str, task: str, length: int, item: Item) -> Reading:
         """The measurement, made now unless it is known."""
         key = self.key(method, target, task, length, item)
         value = next((known for log in (self.log, *self.known) if (known := log.get(key)) is not None), None)
         if value is None:
             start = time.perf_counter()
-            value = self._loss(method, length, item) if task == PERPLEXITY else self._answer(method, task, length, item)
+            with within_memory(self.model, length):
+                value = (
+                    self._loss(method, length, item) if task == PERPLEXITY else self._answer(method, task, length, item)
+                )
             value |= {"seconds": round(time.perf_counter() - start, 3), "session": self.session}
             self.log.put(key, value)
             self.progress(
@@ -141,7 +170,7 @@ class Evaluator:
         details = {name: part for name, part in value.items() if name not in ("value", "seconds")}
         return Reading(str(method), task, length, item.number, value["value"], value["seconds"], details)
 
-    def _loss(self, method: Method, length: int, item: _Item) -> dict[str, Any]:
+    def _loss(self, method: Method, length: int, item: Item) -> dict[str, Any]:
         """Nats a token on the same tokens at every length: the last ones of the first ``max(lengths)``."""
         visible = min(length, self.trained) if method.name == CUT else length
         end = max(self.lengths)
@@ -149,7 +178,7 @@ class Evaluator:
         tokens = torch.cat([torch.tensor(self.prefix, dtype=torch.long), tokens])
         return {"value": float(token_losses(self.model, tokens, self.scored).double().mean())}
 
-    def _answer(self, method: Method, task: Any, length: int, item: _Item) -> dict[str, Any]:
+    def _answer(self, method: Method, task: Any, length: int, item: Item) -> dict[str, Any]:
         """Greedily decode the answer to a prompt, and score it."""
         answer_tokens, prompt = self._answer_tokens(task), self._prompt(task, length, item)
         expected, room = prompt.task.expected, self._room(prompt)
@@ -165,7 +194,7 @@ class Evaluator:
             "answer": answer[:_ANSWER_SHOWN], **extra,
         }  # fmt: skip
 
-    def _prompt(self, task: Any, length: int, item: _Item) -> Prompt:
+    def _prompt(self, task: Any, length: int, item: Item) -> Prompt:
         return build_prompt(
             draw_task(task, item.number), item.tokens.tolist(), length, self.depth(item.number) / 100,
             encode=self.encode, ends=partial(ends_sentence, self.tokenizer), seed=item.number, prefix=self.prefix,
@@ -176,7 +205,7 @@ class Evaluator:
         """Tokens of a text that the prompt and its answer leave within the trained length."""
         return self.trained - self._answer_tokens(prompt.task.kind) - len(prompt.before) - len(prompt.question)
 
-    def check_room(self, methods: Sequence[Method], tasks: Sequence[str], items: Sequence[_Item]) -> None:
+    def check_room(self, methods: Sequence[Method], tasks: Sequence[str], items: Sequence[Item]) -> None:
         """Raise a ValueError for prompts or controls without room, before anything is measured."""
         controls = [method.name for method in methods if method.name in (CUT, CHUNKED)]
         if PERPLEXITY in tasks and CUT in controls and self.trained <= self.scored:
@@ -318,7 +347,7 @@ def evaluate(
     check_vocabulary(torch.cat([*(item.tokens for item in items), *pieces]), live)
     evaluator.search = search_digest(evaluator.weights, trained, search or SIZES, pieces, scored)
     evaluator.check_room(chosen_methods, chosen_tasks, items)
-    evaluator.session = _session(logs[0], live)
+    evaluator.begin()
     for _ in _measure(
         evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder
     ):
@@ -327,14 +356,7 @@ def evaluate(
         logs = [logs[0], *_logs_of_others(folder, logs[0])]  # which have grown in the meantime
         evaluator.known = logs[1:]
     readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items))
-    settings = {
-        "model": name, "weights": evaluator.weights, "trained_length": trained, "dtype": _dtype(live),
-        "lengths": list(chosen_lengths), "methods": list(map(str, chosen_methods)), "tasks": list(chosen_tasks),
-        "scored": scored, "answer_tokens": answer_tokens, "depths": list(depths),
-        "documents": [{"name": i.document.name, "sha256": i.document.sha256} for i in items],
-        "sessions": {key: value for log in logs for key, value in log.known.items() if key.startswith("session ")},
-    }  # fmt: skip
-    evaluation = Evaluation(settings, readings)
+    evaluation = evaluator.evaluation(name, readings, items)
     if folder is not None:
         _write(folder, evaluation)
     return evaluation
@@ -356,7 +378,7 @@ def _applies(method: Method, task: str) -> bool:
 
 def _measure(
     evaluator: Evaluator, rotations: RotaryModules | None, methods: Sequence[Method], tasks: Sequence[str],
-    lengths: Sequence[int], items: Sequence[_Item], pieces: Sequence[Tensor], part: tuple[int, int],
+    lengths: Sequence[int], items: Sequence[Item], pieces: Sequence[Tensor], part: tuple[int, int],
     search: Settings | None, folder: Path | None,
 ) -> Iterator[Reading]:  # fmt: skip
     """Measure what is missing, method by method; a method that has nothing to do is not applied."""
@@ -383,7 +405,7 @@ def _measure(
 
 def _known(
     evaluator: Evaluator, methods: Sequence[Method], tasks: Sequence[str], lengths: Sequence[int],
-    items: Sequence[_Item],
+    items: Sequence[Item],
 ) -> Iterator[Reading]:  # fmt: skip
     """What the logs hold of the request."""
     for method in methods:
@@ -424,7 +446,7 @@ def _items(
     longest: int,
     count: int,
     target: int | None,
-) -> tuple[list[_Item], list[Tensor]]:
+) -> tuple[list[Item], list[Tensor]]:
     """The first ``count`` documents that are long enough, and the beginnings of the last ones, for LongRoPE's search.
 
     Taken from the end, the texts of the search are the same for every ``count``.
@@ -462,7 +484,7 @@ def _items(
             f"{len(evaluated)}{f' and {len(searched)}' if extra else ''}: give more or longer ones, fewer with "
             "--count, or shorter lengths"
         )
-    items = [_Item(number, document, tokens) for number, (document, tokens) in enumerate(evaluated)]
+    items = [Item(number, document, tokens) for number, (document, tokens) in enumerate(evaluated)]
     return items, [tokens for _, tokens in searched]
 
 

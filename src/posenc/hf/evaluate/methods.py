@@ -17,9 +17,9 @@ from posenc.evaluation.log import locked
 from posenc.evaluation.report import AS_IS, CHUNKED, CUT
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach import detach
-from posenc.hf.extend.methods import AUTO, BY_NEEDLES, DISTANCES, SEARCHED, TRAINED_BY, check_method
-from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
-from posenc.hf.extend.search import FactorSearch
+from posenc.hf.attach.rotary_modules import RotaryModules, apply
+from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, SEARCHED, check_method
+from posenc.hf.evaluate.search import FactorSearch
 from posenc.search import Settings
 
 UNCHANGED = (AS_IS, CUT, CHUNKED)
@@ -45,10 +45,8 @@ class Method(NamedTuple):
         name, times = match[1], float(match[2]) if match[2] else None
         if name not in UNCHANGED:
             check_method(name)
-            if name in (AUTO, BY_NEEDLES, *TRAINED_BY):
-                raise ValueError(
-                    f"methods: {name} chooses, searches or trains; posenc extend does that, then evaluate its folder"
-                )
+            if name in (AUTO, BY_NEEDLES):
+                raise ValueError(f"methods: {name} chooses; posenc extend does that, then evaluate its folder")
         if times is not None and (times <= 1 or name in UNCHANGED):
             what = "takes no factor" if name in UNCHANGED else f"needs a factor above 1, got {match[2]}"
             raise ValueError(f"methods: {text}: {name} {what}")
@@ -104,7 +102,7 @@ def applied(
         with rotations.temporarily(searcher.config((1.0,) * searcher.pairs, factors)):
             yield
     else:
-        with rotations.temporarily(scaled_config(rotations, method.name, trained, target)):
+        with rotations.temporarily(rotations.planned_config(method.name, trained, target)):
             yield
 
 

@@ -1,388 +1,151 @@
-"""Extends a model's context: measures it, applies a method to its rotation, measures again, and writes a folder."""
+"""Extends a model's context: evaluates it, applies a method to its rotation, evaluates again, and writes a folder.
+
+    as_is     the model before, at every length
+    cut       the model before, with the last tokens alone, as many as it was trained on: what cutting the text costs
+    METHOD    the extended model, at every length
+
+The readings, their log and their report are those of `posenc.hf.evaluate`: windows of one text, or prompts with a
+hidden fact, read by each of the three. An extension takes hours and may be killed at any moment: the readings and what
+a search has found are kept in ``OUT.work`` until the folder is complete, and the same call goes on from there.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
+from posenc.evaluation.documents import Document
 from posenc.evaluation.likelihood import (
     Text,
     Windows,
+    call_model,
     check_room,
     check_vocabulary,
+    device_of,
     evenly_spaced_pieces,
-    token_losses,
+    last_logits,
     tokens_of,
     windows_of,
 )
 from posenc.evaluation.log import MeasurementLog, fingerprint
-from posenc.evaluation.needles import ScoredText, needle_documents
+from posenc.evaluation.needles import needle_documents
+from posenc.evaluation.report import AS_IS, CUT, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach import detach
-from posenc.hf.extend.drope import RECIPE, TEMPERATURES, check_qk_norm, dropped_config, with_qk_norm
-from posenc.hf.extend.estimate import Workload, duration, memory_text, within_memory
-from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
-from posenc.hf.extend.loading import is_folder_of_transformers, load_causal_lm
-from posenc.hf.extend.measure import Decoding, WindowLosses, decoding_gap, measure_losses
-from posenc.hf.extend.methods import (
-    AUTO,
-    BY_NEEDLES,
-    DISTANCES,
-    DROPE,
-    PROGRESSIVE,
-    SEARCHED,
-    TRAINED_BY,
-    check_method,
-)
-from posenc.hf.extend.plan import Plan, Refused, plan_extension, planned_method
-from posenc.hf.extend.result import Extension
-from posenc.hf.extend.retrieval import Retrieval, RetrievalTask
-from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
-from posenc.hf.extend.search import (
-    SIZES,
-    FactorSearch,
-    intermediate_length,
-    mixed_window_training,
-    progressive_search,
-)
-from posenc.hf.extend.tuning import Recipe, check_documents_masked, draw_rows, draw_short_rows, tune
-from posenc.hf.extend.weight_files import weight_files
+from posenc.hf.attach.loading import is_folder_of_transformers, load_causal_lm, within_memory
+from posenc.hf.attach.rotary_modules import RotaryModules, apply
+from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, SEARCHED, check_method
+from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, Item
+from posenc.hf.evaluate.methods import Method
+from posenc.hf.evaluate.search import SIZES, FactorSearch
+from posenc.hf.extend.folder import check_out, serving_lines, serving_lines_of_remapping, weight_files, write_folder
 from posenc.hf.limits import TOKENS
+from posenc.hf.plan.plan import plan_extension
 from posenc.search import Settings
 
+RETRIEVAL = "niah_single"
 _STEPS, _SHORT = 8, 256  # tokens that are decoded, and after how many where no length matters
+_EXACT = 1e-3  # of the largest logit: the gap between float32 kernels of different shapes
+_NOISE = 2.0  # times the gap of the model before, which another run of the same model can reach
+_ROUNDING = 4  # units in the last place of the model's dtype, of the largest logit
 
 
-class ContextExtension:
-    """One context extension, from the first measurement to the folder."""
+@dataclass(frozen=True)
+class Decoding:
+    """The gap between decoding with a cache and one call, as a share of the largest logit.
 
-    def __init__(
-        self, rotations: RotaryModules, method: str, plan: Plan | None, original: int, length: int, windows: Windows,
-        lengths: tuple[int, ...], sizes: Settings, pieces: int, recipe: Recipe, retrieval: RetrievalTask | None,
-        source: Path | None, progress: Callable[[str], None], tokenizer: Any = None,
-    ) -> None:  # fmt: skip
-        self.rotations, self.method, self.plan, self.original, self.length = rotations, method, plan, original, length
-        self.windows, self.lengths, self.sizes, self.pieces = windows, lengths, sizes, pieces
-        self.recipe, self.retrieval, self.source, self.progress = recipe, retrieval, source, progress
-        self.weights = fingerprint(rotations.model)
-        self.choices: dict[str, tuple[float, ...]] = {}
-        if recipe.short_share and method != PROGRESSIVE:
-            raise ValueError(f"short_share mixes the windows of method progressive, which trains, got method {method}")
-        self.mixed = bool(recipe.short_share)
-        self.workload = Workload(rotations.model, self._readings())
-        if method == PROGRESSIVE:
-            intermediate_length(recipe, original, length)
-        self.documents: list[ScoredText] = []
-        if method == BY_NEEDLES or self.mixed:
-            self.documents = needle_documents(windows.before, tokenizer, length, pieces)
+    Attributes:
+        tokens: at which it was measured.
+        before: of the model as it was.
+        after: of the extended model.
+        dtype: of the model, as "bfloat16".
+        length_dependent: whether the extended model's frequencies depend on the length of the text.
+    """
 
-    def request(self) -> dict[str, Any]:
-        """Everything that decides the outcome, as plain data."""
-        request = {
-            "model": self.weights, "method": self.method, "original_length": self.original, "length": self.length,
-            "text": self.windows.digest, "windows": len(self.windows.ends), "last": self.windows.last,
-            "lengths": list(self.lengths), "pieces": self.pieces, "search": asdict(self.sizes),
-            "seed": self.recipe.seed,
+    tokens: int
+    before: float
+    after: float
+    dtype: str
+    length_dependent: bool
+
+    @property
+    def equal(self) -> bool:
+        """Whether the gap is no larger than rounding explains, by the gap of the model before and by its dtype."""
+        rounding = torch.finfo(getattr(torch, self.dtype)).eps
+        return self.after <= max(_EXACT, _NOISE * self.before, _ROUNDING * rounding)
+
+    def __str__(self) -> str:
+        gaps = f"{self.after:.1e} of the largest logit, {self.before:.1e} before the extension, in {self.dtype}"
+        if self.equal:
+            return f"Decoding with a cache equals one call at {self.tokens:,} tokens up to rounding ({gaps})."
+        why = ": its frequencies depend on the length, and cached keys keep the frequencies of a shorter text"
+        return (
+            f"Decoding with a cache differs from one call at {self.tokens:,} tokens ({gaps})"
+            f"{why if self.length_dependent else ''}."
+        )
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What an extension did and what it is worth. Print it.
+
+    Attributes:
+        method: the method that was applied.
+        original_length, length: training length and new context length, in tokens.
+        evaluation: losses and retrieval of "as_is", "cut" and the method, by length.
+        decoding: decoding with a cache compared with one call, before and after.
+        config: the keys of the text part on rotation and length; {} for remapped distances.
+        folder: the folder that was written; None: none.
+        weights: how the folder has its weights where they were linked; "" where they were written.
+        model: the live, extended model.
+    """
+
+    method: str
+    original_length: int
+    length: int
+    evaluation: Evaluation
+    decoding: Decoding
+    config: dict[str, Any]
+    folder: str | None = None
+    weights: str = ""
+    model: nn.Module | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_improvement(self) -> bool | None:
+        """Whether the whole context has a lower loss than its last tokens in the model before; None: not shown."""
+        for contrast in self.evaluation.contrasts():
+            if (contrast.task, contrast.length, contrast.method) == (PERPLEXITY, self.length, self.method):
+                return {"better": True, "worse": False}.get(contrast.verdict)
+        return None
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "method": self.method, "original_length": self.original_length, "length": self.length,
+            "is_improvement": self.is_improvement, "config": self.config, "decoding": asdict(self.decoding),
+            "weights": self.weights, **self.evaluation.record(),
         }  # fmt: skip
-        if self.retrieval is not None:
-            request["retrieval"] = self.retrieval.count
-        return {**request, "recipe": asdict(self.recipe)} if self.method in TRAINED_BY else request
 
-    def _readings(self) -> Counter[int]:
-        """How many texts of each length are read in all; a fine-tuning step counts as three readings of its rows."""
-        readings = Counter(dict.fromkeys(self.lengths, 2 * len(self.windows.ends)))
-        if self.retrieval is not None:
-            readings.update(self.retrieval.readings())
-        sizes, recipe = self.sizes, self.recipe
-        searches = self.pieces * (sizes.population + sizes.generations * (sizes.mutations + sizes.crossovers))
-        if self.method in (SEARCHED, BY_NEEDLES) or self.mixed:
-            readings[self.length] += searches
-        if self.method == PROGRESSIVE:
-            middle = intermediate_length(recipe, self.original, self.length)
-            for n in {middle, self.length, self.original} if not self.mixed else ():
-                readings[n] += searches
-            readings[recipe.tokens or middle] += 3 * recipe.steps * recipe.batch
-        if self.method == DROPE:
-            readings[self._row_length()] += 3 * recipe.steps * recipe.batch
-            if recipe.temperature == "auto":
-                readings[self.length] += self.pieces * len(TEMPERATURES)
-        return readings
-
-    def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
-        """Measure, apply the method, measure again, and write the folder."""
-        if self.method in TRAINED_BY and output.state is None:
-            raise ValueError(f"out: {self.method} trains, and needs a folder, next to which it keeps its state")
-        cache = MeasurementLog(output.file("measured.jsonl"))
-        self._estimate(cache, output)
-        before = self._measure(cache, "before")
-        answers_before = self._retrieve(cache, "before", extended=False)
-        method = self.method
-        gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
-        self.progress(f"extending by {method}")
-        with within_memory(self.rotations.model, self.length):
-            model, config = self._apply(method, output, cache)
-        if method in (SEARCHED, BY_NEEDLES, *TRAINED_BY):
-            self.workload.left = Counter(self._readings_after())
-        label = f"after {method} {fingerprint(model)}"
-        after = self._measure(cache, label)
-        answers_after = self._retrieve(cache, label, extended=True)
-        at, length_dependent = self._decoding_length(method)
-        gap = self._decoding_gap(model, method, cache, f"after {method}")
-        decoding = Decoding(
-            at, gap_before, gap, str(next(model.parameters()).dtype).removeprefix("torch."), length_dependent
-        )
-        result = Extension(
-            method, self.original, self.length, before, after, self.choices, decoding, config,
-            None if output.path is None else str(output.path), model,
-            retrieval={
-                n: Retrieval(answers_before[n], answers_after[n], cut=n > self.original) for n in answers_after
-            },
-        )  # fmt: skip
-        if output.path is not None:
-            record = {"request": self.request(), **result.record()}
-            weights = output.finish(
-                model, tokenizer, record, self._serving(result, str(output.path)), length=self.length,
-                original_length=self.original, source=self._linked(),
-            )  # fmt: skip
-            result = replace(result, weights=weights)
-        return result
-
-    def _readings_after(self) -> Counter[int]:
-        """The readings that are left once the method is applied."""
-        readings = Counter(dict.fromkeys(self.lengths, len(self.windows.ends)))
-        if self.retrieval is not None:
-            readings.update(dict.fromkeys(self.retrieval.lengths, self.retrieval.count))
-        return readings
-
-    def _estimate(self, cache: MeasurementLog, output: OutputFolder) -> None:
-        """Report what the whole extension takes, before the first window is read."""
-        model = self.rotations.model
-        with within_memory(model, min(self.lengths)):
-            self.workload.probe(model, self.windows.tokens)
-        saved = f"; {len(cache.known)} measurements are saved and are not repeated" if cache.known else ""
-        self.progress(
-            f"estimate: about {duration(self.workload.seconds_left)} at the pace of a short probe; long texts may be "
-            f"slower{saved}"
-        )
-        decodes = self.retrieval is not None
-        self.progress(f"estimate: {memory_text(model, self.length, self.windows.last, decodes=decodes)}")
-        if self.retrieval is None:
-            self.progress("retrieval is not measured; --retrieval 20 hides a fact in 20 texts of each length")
-        if output.path is not None:
-            self.progress(f"estimate: the folder needs {output.check_writable(model, self._linked())}")
-
-    def _measure(self, cache: MeasurementLog, label: str) -> dict[int, WindowLosses]:
-        losses: dict[int, WindowLosses] = {}
-        for n in self.lengths:
-            with within_memory(self.rotations.model, n):
-                losses[n] = measure_losses(
-                    self.rotations.model, self.windows, n, cache, label, self.progress, self.workload
-                )
-            self.progress(f"{label.split()[0]}, {n:,} tokens: {losses[n].text()} nats")
-        return losses
-
-    def _retrieve(self, cache: MeasurementLog, label: str, *, extended: bool) -> dict[int, tuple[bool, ...]]:
-        """Which prompts of each length the model answers correctly."""
-        if self.retrieval is None:
-            return {}
-        answers: dict[int, tuple[bool, ...]] = {}
-        for n in self.retrieval.lengths:
-            read, correct = self.retrieval.read_length(n, extended=extended), list[bool]()
-            for number in range(self.retrieval.count):
-                key = f"retrieval {label} {self.windows.digest} {self.original} {n} {number}"
-                known, seconds = cache.get(key), None
-                if known is None:
-                    start = time.perf_counter()
-                    with within_memory(self.rotations.model, read):
-                        known = self.retrieval.answers(self.rotations.model, number, n, extended=extended)
-                    seconds = time.perf_counter() - start
-                    cache.put(key, known)
-                self.workload.done(read, seconds)
-                correct.append(bool(known))
-                if seconds is not None:
-                    outcome = "found" if known else "not found"
-                    self.progress(
-                        f"  fact {number + 1} of {self.retrieval.count}, {n:,} tokens: {outcome}, {seconds:.1f} s; "
-                        f"{self.workload.time_left()}"
-                    )
-            answers[n] = tuple(correct)
-            self.progress(f"{label.split()[0]}, {n:,} tokens: {sum(correct)} of {len(correct)} facts found")
-        return answers
-
-    def _linked(self) -> Path | None:
-        """The folder whose weights the new one links; None where they are written."""
-        unchanged = self.method not in (*TRAINED_BY, *DISTANCES)
-        return self.source if unchanged and self.source is not None and weight_files(self.source) else None
-
-    def check_applicable(self) -> None:
-        """Raise a ValueError where the method cannot be applied to this model, before anything is measured."""
-        rotations = self.rotations
-        if self.method in TRAINED_BY:
-            _check_trainable(rotations.model, self.method)
-        if self.method in DISTANCES:
-            if not rotations.long_range_layers(self.original):
-                raise ValueError(
-                    f"method {self.method}: every layer that rotates attends within a window of at most "
-                    f"{self.original:,} tokens, so no distance is new"
-                )
-            detach(apply(rotations, self.method, self.original, self.length))
-            return
-        if self.plan is None and not rotations.long_range_ropes(self.original):
-            raise ValueError(
-                f"method {self.method}: every layer that rotates attends within a window of at most "
-                f"{self.original:,} tokens, so no distance is new"
+    def __str__(self) -> str:
+        lines = [f"{self.method}: {self.original_length:,} to {self.length:,} tokens", "", str(self.evaluation), ""]
+        lines.append("Windows are of one text, and intervals over them hold for that text alone.")
+        if len(self.evaluation.settings["documents"]) == 1:
+            lines.append("One window gives no confidence interval, so nothing is shown. Measure more (--windows).")
+        lines.append(str(self.decoding))
+        if self.weights:
+            lines.append(f"The weights are {self.weights}.")
+        if self.folder is not None:
+            lines.append(
+                f"Written to {self.folder}; SERVING.md there has commands for vLLM, SGLang, llama.cpp and mlx-lm."
             )
-        if self.method == DROPE:
-            self._check_droppable()
-            return
-        if self.method in (SEARCHED, PROGRESSIVE):
-            evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
-        if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE):
-            searcher = self._searcher()
-            if self.documents:
-                searcher.critical_pairs()
-        if self.mixed:
-            draw_short_rows(self.windows.before, self.recipe, self.length, self.original, 0)
-            check_documents_masked(rotations.model)
-        name = "pi" if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE) else self.method
-        with rotations.temporarily(self._scaled_config(name)):
-            pass
-
-    def _scaled_config(self, method: str) -> dict[str, Any]:
-        """The configuration that the plan writes; of a method that no config alone can have, the modules' own."""
-        if self.plan is not None:
-            return self.rotations.config_of(self.plan)
-        return scaled_config(self.rotations, method, self.original, self.length)
-
-    def _check_droppable(self) -> None:
-        """Raise a ValueError where DroPE cannot be applied, before anything is measured."""
-        recipe, rotations = self.recipe, self.rotations
-        if recipe.qk_norm is not None:
-            check_qk_norm(rotations.model, recipe.qk_norm)
-        temperatures = TEMPERATURES if recipe.temperature == "auto" else (recipe.temperature,)
-        with rotations.temporarily(dropped_config(rotations, self.original, self.length, temperatures[-1])):
-            pass
-        if recipe.temperature == "auto":
-            evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
-        draw_rows(self.windows.before, recipe, self._row_length(), 0)
-
-    def _row_length(self) -> int:
-        """Tokens of a row of DroPE: shorter rows are whole too, as no position that is skipped would be read."""
-        return min(self.recipe.tokens or self.original, self.original)
-
-    def _drop_rotation(self, output: OutputFolder, cache: MeasurementLog) -> nn.Module:
-        """Drop the rotation, train at the original length, and set the temperature; returns the model."""
-        assert output.state is not None
-        recipe = self.recipe
-        if recipe.qk_norm is not None:
-            self.rotations = RotaryModules(with_qk_norm(self.rotations.model, recipe.qk_norm))
-        rotations = self.rotations
-        rotations.rebuild(dropped_config(rotations, self.original, self.length))
-        model = tune(
-            rotations.model, self.windows.before, recipe, self._row_length(), state=output.state / "tuned.pt",
-            progress=self.progress,
-        )  # fmt: skip
-        temperature = self._choose_temperature(cache) if recipe.temperature == "auto" else recipe.temperature
-        rotations.rebuild(dropped_config(rotations, self.original, self.length, temperature))
-        return model
-
-    def _choose_temperature(self, cache: MeasurementLog) -> float:
-        """The temperature with the lowest loss at the target, on tokens that no window scores."""
-        named = {f"temperature {value:g}": value for value in TEMPERATURES}
-        new = {name: dropped_config(self.rotations, self.original, self.length, value) for name, value in named.items()}
-        return named[self._lowest_loss(new, cache)]
-
-    def _apply(self, method: str, output: OutputFolder, cache: MeasurementLog) -> tuple[nn.Module, dict[str, Any]]:
-        """Apply the method; returns the model and the keys of its configuration on rotation and length."""
-        rotations, model = self.rotations, self.rotations.model
-        if method == DROPE:
-            return self._drop_rotation(output, cache), self._rotation_keys()
-        if method in DISTANCES:
-            return apply(rotations, method, self.original, self.length), {}
-        if method == PROGRESSIVE:
-            assert output.state is not None
-            searcher, text, work = self._searcher(), self.windows.before, output.state
-            if self.mixed:
-                trained = mixed_window_training(
-                    searcher, text, self.recipe, documents=self.documents, work=work, progress=self.progress
-                )
-            else:
-                trained = progressive_search(
-                    searcher, text, self.recipe, pieces=self.pieces, work=work, progress=self.progress
-                )
-            return trained, self._rotation_keys()
-        if method in (SEARCHED, BY_NEEDLES):
-            searcher, journal = self._searcher(), output.file("search.jsonl")
-            if method == BY_NEEDLES:
-                factors = searcher.search_by_needles(self.documents, journal=journal, progress=self.progress)
-            else:
-                factors = searcher.search(
-                    evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
-                    factor=self.length / self.original, journal=journal, progress=self.progress,
-                )  # fmt: skip
-            rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
-        else:
-            rotations.rebuild(self._scaled_config(method))
-        return model, self._rotation_keys()
-
-    def _searcher(self) -> FactorSearch:
-        return FactorSearch(
-            self.rotations, original_length=self.original, length=self.length, last=self.windows.last,
-            settings=self.sizes, seed=self.recipe.seed, gain=1.0 if self.documents else None,
-        )  # fmt: skip
-
-    def _rotation_keys(self) -> dict[str, Any]:
-        """The keys of the live configuration on rotation and length."""
-        config = self.rotations.config.to_dict()
-        return {key: config[key] for key in ("rope_parameters", "max_position_embeddings") if key in config}
-
-    def _lowest_loss(self, configs: Mapping[str, dict[str, Any]], cache: MeasurementLog) -> str:
-        """Which of several rotations has the lowest loss at the target, on tokens that no window scores."""
-        pieces = evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
-        for name, new in configs.items():
-            key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
-            known, seconds = cache.get(key), None
-            if known is None:
-                start, losses = time.perf_counter(), list[float]()
-                with self.rotations.temporarily(new), within_memory(self.rotations.model, self.length):
-                    for piece in pieces:
-                        losses.append(float(token_losses(self.rotations.model, piece, self.windows.last).mean()))
-                known, seconds = losses, time.perf_counter() - start
-                cache.put(key, known)
-            self.workload.done(self.length, seconds, len(pieces))
-            self.choices[name] = tuple(known)
-            self.progress(f"{name}: {WindowLosses(tuple(known)).text()} nats; {self.workload.time_left()}")
-        return min(self.choices, key=lambda name: WindowLosses(self.choices[name]).mean)
-
-    def _decoding_length(self, method: str) -> tuple[int, bool]:
-        """The tokens at which decoding is compared with one call, and whether the method depends on the length.
-
-        Where the length matters, decoding crosses the original one; elsewhere a short text shows as much.
-        """
-        length_dependent = method in (SEARCHED, BY_NEEDLES, PROGRESSIVE, "dynamic_ntk")
-        crosses = length_dependent or method in DISTANCES
-        return min(self.length, self.original + _STEPS // 2) if crosses else min(self.length, _SHORT), length_dependent
-
-    def _decoding_gap(self, model: nn.Module, method: str, cache: MeasurementLog, label: str) -> float:
-        at, _ = self._decoding_length(method)
-        key = f"decoding {label} {fingerprint(model)} {self.windows.digest} {at}"
-        known = cache.get(key)
-        if known is None:
-            known = [decoding_gap(model, self.windows.tokens[:at], min(_STEPS, at - 1))]
-            cache.put(key, known)
-        return float(known[0])
-
-    def _serving(self, result: Extension, folder: str) -> str:
-        if result.method in DISTANCES:
-            return serving_lines_of_remapping(folder, result.method)
-        config = self.rotations.model.config.to_dict()
-        return serving_lines(config, folder, self.length, trained=result.method in TRAINED_BY)
+        return "\n".join(lines)
 
 
 def extend(
@@ -400,7 +163,7 @@ def extend(
     retrieval: int = 0,
     search: Settings | None = None,
     pieces: int = 2,
-    recipe: Recipe | None = None,
+    seed: int = 0,
     overwrite: bool = False,
     dtype: str = "auto",
     device: str = "cpu",
@@ -415,9 +178,9 @@ def extend(
         length: the new context length, in tokens.
         method: one of `posenc.hf.extend.METHODS`; None or "auto": as `extend_config` plans it, what the model's
             authors document, else YaRN, and for a scaled model its own rope type with a larger factor.
-        out: a new folder for weights, configuration, tokenizer and engine commands. The state is kept beside it, in a
-            folder that ends in ``.work``, until everything is done: the same call resumes from there.
-        text: to measure, search and train on: a file, tokens, or None for the built-in English (`tokens_of`).
+        out: a new folder for weights, configuration, tokenizer and engine commands. Readings and searches are kept
+            beside it, in a folder that ends in ``.work``, until everything is done: the same call resumes from there.
+        text: to measure and search on: a file, tokens, or None for the built-in English (`tokens_of`).
         tokenizer: of a live model.
         original_length: the training length in tokens; None: as the configuration says.
         lengths: tokens of context at which the loss is measured; None: a quarter of the original length, that, and
@@ -426,10 +189,9 @@ def extend(
         last: tokens at the end of each that are scored; None: 512, or an eighth of the original length if that is less.
         retrieval: prompts of each length with a hidden fact, which both models are asked for; 0: none. They are
             measured at the original length and at ``length``, and need a tokenizer.
-        search: sizes of the search of "longrope", "longrope2" and "progressive"; None: 48 evaluations.
-        pieces: of text that a search judges on; for "longrope2" each is a needle document, which needs a
-            tokenizer.
-        recipe: numbers of "progressive" and "drope"; None: `Recipe()`, and `posenc.hf.extend.drope.RECIPE`.
+        search: sizes of the search of "longrope" and "longrope2"; None: 48 evaluations.
+        pieces: of text that a search judges on; for "longrope2" each is a needle document, which needs a tokenizer.
+        seed: of a search.
         overwrite: whether an existing folder ``out`` may be replaced.
         dtype, device: of a model that is loaded; "auto": the dtype of the file; cuda, mps or cpu, the first there is.
         device_map: "auto" lets accelerate spread a model that is loaded over devices; ``device`` then has no effect.
@@ -447,79 +209,211 @@ def extend(
     for word, number in (("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
     check_whole("retrieval", retrieval, least=0)
-    loading: dict[str, Any] = {"dtype": dtype, "device": device, "device_map": device_map}
-    loading["trust_remote_code"] = trust_remote_code
-    source: Path | None = None
-    if isinstance(model, nn.Module):
-        live = model
-    else:
-        live, own_tokenizer = load_causal_lm(model, **loading)
-        is_replaced = out is not None and Path(out).exists() and Path(out).samefile(model)  # links would end with it
-        source = Path(model) if is_folder_of_transformers(Path(model), live) and not is_replaced else None
+    check_out(out, overwrite=overwrite)
+    source, live = None, model
+    model_name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
+    if not isinstance(live, nn.Module):
+        live, own_tokenizer = load_causal_lm(
+            live, dtype=dtype, device=device, device_map=device_map, trust_remote_code=trust_remote_code
+        )
         tokenizer = tokenizer or own_tokenizer
+        is_replaced = out is not None and Path(out).exists() and Path(out).samefile(str(model))  # which ends with it
+        source = Path(str(model)) if is_folder_of_transformers(Path(str(model)), live) and not is_replaced else None
     rotations = RotaryModules(live)
-    plan = _plan(name, rotations, length, original_length)
-    if plan is not None and name == AUTO:
-        name = str(plan.method)
+    if name == AUTO:
+        plan = plan_extension(rotations.read.text_config, length, AUTO, original_length)
+        if plan.change is None:
+            raise ValueError(f"length: {plan.title}")
+        name, planned = str(plan.method), rotations.config_of(plan)
+    else:
+        planned = None
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
+    measured_at = _lengths(lengths, original, length, last)
     tokens = tokens_of(text, tokenizer)
     check_room(tokens, text, length + (windows - 1) * last)
     check_vocabulary(tokens, live)
     scored = windows_of(tokens, length, windows, last)
-    measured_at = _lengths(lengths, original, length, last)
-    prompts = None
-    if retrieval:
-        prompts = RetrievalTask(tokens, tokenizer, original=original, length=length, count=retrieval)
-    job = ContextExtension(
-        rotations, name, plan, original, length, scored, measured_at, search or SIZES, pieces,
-        recipe or (RECIPE if name == DROPE else Recipe()), prompts,
-        source, progress, tokenizer,
-    )  # fmt: skip
-    job.check_applicable()  # before a folder for its state exists
-    output = OutputFolder(out, job.request(), overwrite=overwrite)
-    if output.finished is not None:
-        finished = load_causal_lm(str(output.path), **loading)
-        return replace(Extension.of_record(output.finished, str(out)), model=finished.model)
-    try:
-        return job.run(output, tokenizer)
-    finally:
-        output.close()
+    work = None if out is None else Path(out).with_name(f"{Path(out).name}.work")
+    change = _Change(
+        rotations, name, original, length, scored, planned, tokenizer, search or SIZES, pieces, seed, work, progress
+    )
+    change.check_applicable()  # before a folder for its state exists
+    if work is not None:
+        work.mkdir(parents=True, exist_ok=True)
+    with MeasurementLog(None if work is None else work / "readings.jsonl", lock=True) as log:
+        options: dict[str, Any] = {"trained": original, "answer_tokens": None, "depths": DEPTHS, "log": log}
+        options |= {"known": (), "progress": progress}
+        reading = [(Evaluator(live, tokenizer, lengths=measured_at, scored=last, **options), PERPLEXITY,
+                    [_item(n, tokens[end - max(measured_at) : end]) for n, end in enumerate(scored.ends)])]  # fmt: skip
+        if retrieval:
+            if tokenizer is None:
+                raise ValueError("retrieval: questions are text, and the model has no tokenizer: give one, or 0")
+            prompts = evenly_spaced_pieces(tokens, length, retrieval)
+            items = [_item(n, prompts[n % len(prompts)]) for n in range(retrieval)]
+            reading.append(
+                (Evaluator(live, tokenizer, lengths=(original, length), scored=last, **options), RETRIEVAL, items)
+            )
+            reading[1][0].check_room([Method(CUT)], [RETRIEVAL], items)
+
+        def read(methods: Iterable[str], target: str = "") -> Iterator[Reading]:
+            for each in methods:
+                for evaluator, task, items in reading:
+                    if each == AS_IS and task == RETRIEVAL:
+                        continue  # up to the original length it is what "cut" reads, and beyond it no control
+                    for n in evaluator.lengths:
+                        for item in items:
+                            yield evaluator.read(Method(each), f"{length} by {target}", task, n, item)
+
+        for evaluator, _, _ in reading:
+            evaluator.begin()
+        readings = list(read((AS_IS, CUT)))
+        at, length_dependent = change.decoding_length()
+        gaps = [_decoding_gap(live, tokens[:at], log, "before")]
+        progress(f"extending by {name}")
+        with within_memory(live, length):
+            extended, config = change.apply()
+        digest = hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
+        readings += read((name,), digest)
+        gaps.append(_decoding_gap(extended, tokens[:at], log, f"{name} {length} {digest}"))
+        dtype_name = str(next(extended.parameters()).dtype).removeprefix("torch.")
+        evaluation = reading[0][0].evaluation(model_name, readings, reading[0][2])
+        result = Extension(
+            name, original, length, evaluation, Decoding(at, gaps[0], gaps[1], dtype_name, length_dependent), config,
+            None if out is None else str(out), model=extended,
+        )  # fmt: skip
+        if out is None or work is None:
+            return result
+        linked = source if name not in DISTANCES and source is not None and weight_files(source) else None
+        remapped = serving_lines_of_remapping(str(out), name) if name in DISTANCES else None
+        weights = write_folder(
+            Path(out), extended, tokenizer, length=length, original_length=original, record=result.record(),
+            serving=remapped or serving_lines(extended.config.to_dict(), str(out), length), source=linked, work=work,
+        )  # fmt: skip
+    shutil.rmtree(work)
+    return Extension(**{**vars(result), "weights": weights})
 
 
-def _check_trainable(model: Any, method: str) -> None:
-    """Raise a ValueError for weights that a method cannot train."""
-    if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
-        raise ValueError(
-            f"method {method}: it trains weights, and the weights of this model are quantised: give the "
-            "folder with the full weights, or use another method"
-        )
-    if any(weight.is_meta for weight in model.parameters()):
-        raise ValueError(
-            f"method {method}: it trains weights, and accelerate has offloaded some of this model: use one "
-            "device that holds it"
-        )
+class _Change:
+    """The change of a model's rotation by a method.
 
-
-def _plan(method: str, rotations: RotaryModules, length: int, original_length: int | None) -> Plan | None:
-    """The plan of a method that a config alone can have; None where the modules have it, or another method is asked.
-
-    Raises:
-        Refused: where "auto" has no plan.
-        ValueError: where the configuration reaches the length as it is.
+    Args:
+        rotations: of the model.
+        method: by name, not "auto".
+        original, length: training length and new context length, in tokens.
+        windows: that are scored; a search reads only the tokens before them.
+        planned: the configuration of a plan; None: the method's.
+        tokenizer: for needle documents.
+        sizes, pieces, seed: of a search.
+        work: folder for what a search has found; None: it is not kept.
+        progress: is called with a line of text at each step.
     """
-    known = planned_method(method)
+
+    def __init__(
+        self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
+        planned: dict[str, Any] | None, tokenizer: Any, sizes: Settings, pieces: int, seed: int, work: Path | None,
+        progress: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.rotations, self.method, self.original, self.length = rotations, method, original, length
+        self.windows, self.planned, self.pieces, self.work, self.progress = windows, planned, pieces, work, progress
+        self.searcher: FactorSearch | None = None
+        self.documents = needle_documents(windows.before, tokenizer, length, pieces) if method == BY_NEEDLES else []
+        if method in (SEARCHED, BY_NEEDLES):
+            self.searcher = FactorSearch(
+                rotations, original_length=original, length=length, last=windows.last, settings=sizes, seed=seed,
+                gain=1.0 if self.documents else None,
+            )  # fmt: skip
+
+    def check_applicable(self) -> None:
+        """Raise a ValueError where the method cannot be applied to this model, before anything is measured."""
+        rotations = self.rotations
+        if self.method in DISTANCES:
+            if not rotations.long_range_layers(self.original):
+                raise ValueError(
+                    f"method {self.method}: every layer that rotates attends within a window of at most "
+                    f"{self.original:,} tokens, so no distance is new"
+                )
+            detach(apply(rotations, self.method, self.original, self.length))
+            return
+        if self.planned is None:
+            rotations.long_range_ropes(self.original)  # raises where every layer has a window
+        if self.searcher is None:
+            values = self._scaled_config()
+        elif self.documents:
+            self.searcher.critical_pairs()
+            values = self.searcher.config((1.0,) * self.searcher.pairs, (1.0,) * self.searcher.pairs)
+        else:
+            evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
+            values = self.searcher.config((1.0,) * self.searcher.pairs, (1.0,) * self.searcher.pairs)
+        with rotations.temporarily(values):
+            pass
+
+    def apply(self) -> tuple[nn.Module, dict[str, Any]]:
+        """Change the model; returns it, with the keys of its configuration on rotation and length."""
+        rotations, searcher = self.rotations, self.searcher
+        if self.method in DISTANCES:
+            return apply(rotations, self.method, self.original, self.length), {}
+        if searcher is None:
+            rotations.rebuild(self._scaled_config())
+            return rotations.model, rotations.rotation_keys()
+        journal = None if self.work is None else self.work / "search.jsonl"
+        if self.documents:
+            factors = searcher.search_by_needles(self.documents, journal=journal, progress=self.progress)
+        else:
+            factors = searcher.search(
+                evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
+                factor=self.length / self.original, journal=journal, progress=self.progress,
+            )  # fmt: skip
+        rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
+        return rotations.model, rotations.rotation_keys()
+
+    def decoding_length(self) -> tuple[int, bool]:
+        """The tokens at which decoding is compared with one call, and whether frequencies depend on the length.
+
+        Where the length matters, decoding crosses the original one; elsewhere a short text shows as much.
+        """
+        length_dependent = self.method in (SEARCHED, BY_NEEDLES, "dynamic_ntk")
+        crosses = length_dependent or self.method in DISTANCES
+        least = self.original + _STEPS // 2 if crosses else _SHORT
+        return min(self.length, least), length_dependent
+
+    def _scaled_config(self) -> dict[str, Any]:
+        return self.planned or self.rotations.planned_config(self.method, self.original, self.length)
+
+
+def _item(number: int, tokens: Tensor) -> Item:
+    """A window or a piece of a text as a document."""
+    sha256 = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()
+    return Item(number, Document(f"window {number + 1}", "", sha256), tokens)
+
+
+def _decoding_gap(model: nn.Module, tokens: Tensor, log: MeasurementLog, label: str) -> float:
+    digest = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()[:16]
+    key = f"decoding {label} {fingerprint(model)} {digest}"
+    known = log.get(key)
     if known is None:
-        return None
+        known = decoding_gap(model, tokens, min(_STEPS, len(tokens) - 1))
+        log.put(key, known)
+    return float(known)
+
+
+@torch.no_grad()
+def decoding_gap(model: nn.Module, tokens: Tensor, steps: int) -> float:
+    """The largest difference of a logit, over the largest logit, in the last ``steps`` tokens of a text."""
+    was_training = model.training
+    model.eval()
+    ids = tokens[None].to(device_of(model))
     try:
-        plan = plan_extension(rotations.read.text_config, length, known, original_length)
-    except Refused:
-        if known == AUTO:
-            raise
-        return None  # such as YaRN as longrope's factors, or linear scaling over Llama 3's, which the modules build
-    if plan.change is None:
-        raise ValueError(f"length: {plan.title}")
-    return plan
+        at_once = last_logits(model, ids, steps)
+        out = call_model(model, ids[:, :-steps], 1, use_cache=True)
+        steps_logits = []
+        for n in range(ids.shape[1] - steps, ids.shape[1]):
+            out = call_model(model, ids[:, n : n + 1], 1, use_cache=True, after=out)
+            steps_logits.append(out.logits[:, -1:])
+    finally:
+        model.train(was_training)
+    gap = (torch.cat(steps_logits, 1) - at_once).float().abs().max() / at_once.float().abs().max().clamp(min=1)
+    return float(gap)
 
 
 def _original(original_length: int | None, rotations: RotaryModules, length: int) -> int:

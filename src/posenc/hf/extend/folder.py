@@ -2,12 +2,12 @@
 
 config.json        the rotation under the keys of transformers 5 and also of version 4; LongRoPE's gain also under the
                    keys that vLLM and SGLang read
-extension.json     the request and the measurements
+extension.json     the measurements
 SERVING.md         commands for vLLM, SGLang, llama.cpp and mlx-lm
 
-An extension takes hours and may be killed at any moment. Its state lives in ``OUT.work`` until the folder is complete
-there; then two renames put it in place, and the state is removed. So a killed run leaves nothing half-written at OUT,
-and the same call resumes; a call with another request refuses the state of the first.
+The folder is built in ``OUT.work`` and moved into place when it is complete, so that a killed run leaves nothing
+half-written at OUT. Where only the configuration changes, weights are links to the files of the old folder: safetensors
+writes a new file and renames it, so that saving a model into the new folder leaves the old weights as they are.
 
 No command is given that an engine was measured to compute wrong (`posenc.hf.serving.engines`): an alternative is given
 instead, or the statement that there is none.
@@ -21,187 +21,111 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from torch import nn
 from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from posenc.arguments import one_line, shown
-from posenc.evaluation.log import locked
+from posenc.arguments import one_line
 from posenc.frequencies.modules import LongRoPE
-from posenc.hf.atomic_write import naming_target, write_atomically
+from posenc.hf.atomic_write import naming_target
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.config.version_keys import changes_to
 from posenc.hf.extend.engine_lines import context_words, engine_lines
-from posenc.hf.extend.weight_files import link_files, weight_files
-from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.flags import serve_flags
-from posenc.hf.sources.load import Config
-from posenc.input_files import path_text, read_json
+from posenc.hf.sources.config_files import Link, link_file
+from posenc.hf.sources.load import Config, load
+from posenc.hf.sources.tensor_files import shards_of
 
 RECORD, SERVING = "extension.json", "SERVING.md"
 
 
-class OutputFolder:
-    """The folder that an extension writes, and the folder of its state.
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def check_out(out: str | Path | None, *, overwrite: bool) -> None:
+    """Raise a ValueError where a folder is in the way that may not be replaced."""
+    path = None if out is None else Path(out)
+    if path is not None and not overwrite and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
+        raise ValueError(f"out: {path} exists: give another folder, or overwrite")
+
+
+def write_folder(
+    out: Path, model: nn.Module, tokenizer: Any, *, length: int, original_length: int, serving: str, work: Path,
+    record: Mapping[str, Any] | None = None, source: Path | None = None,
+) -> str:  # fmt: skip
+    """Write an extended model, complete or not at all; a folder at ``out`` is replaced.
 
     Args:
-        path: of the folder; None: nothing is written.
-        request: plain data, everything that decides the outcome.
-        overwrite: whether an existing folder may be replaced.
+        out: the folder.
+        model: the extended model.
+        tokenizer: of the model; None: it has none.
+        length, original_length: the new context length and the training length, in tokens.
+        serving: SERVING.md.
+        work: a folder on the same disk, in which it is built.
+        record: the measurements; None: there are none.
+        source: the folder whose weights are linked instead of written; None: they are written.
 
-    Attributes:
-        state: the folder of the state, beside ``path``.
-        finished: the record in ``path`` where that is the outcome of the same request.
+    Returns:
+        How the weights were linked; "" where they were written.
 
     Raises:
-        ValueError: for a folder that exists and is something else, and for a state that another process works on.
+        OSError: where the folder cannot be written, as on a full disk; nothing of it is left.
     """
-
-    def __init__(self, path: str | Path | None, request: Mapping[str, Any], *, overwrite: bool) -> None:
-        self.path = None if path is None else Path(path)
-        self.state: Path | None = None
-        self.finished: dict[str, Any] | None = None
-        self._lock: TextIO | None = None
-        if self.path is None:
-            return
-        canonical_request, state = json.loads(json.dumps(request)), self.path.with_name(f"{self.path.name}.work")
-        if self.path.exists():
-            record = _read_object(self.path / RECORD) if (self.path / RECORD).is_file() else {}
-            if record.get("request") == canonical_request:
-                self.finished = record
-                shutil.rmtree(state, ignore_errors=True)  # left where the process was killed at the very end
-                return
-            if not overwrite and (self.path.is_file() or any(self.path.iterdir())):
-                raise ValueError(
-                    f"out: {self.path} exists, and is not the result of this call: give another, or overwrite"
-                )
-        self.state = state
-        state.mkdir(parents=True, exist_ok=True)
-        request_file = state / "request.json"
-        if not request_file.exists():
-            content = json.dumps(canonical_request, indent=1) + "\n"
-            write_atomically(request_file, lambda temporary: temporary.write_text(content, encoding="utf-8"))
-        before = _read_object(request_file)
-        if before != canonical_request:
-            key = next(key for key in {**before, **canonical_request} if before.get(key) != canonical_request.get(key))
-            raise ValueError(
-                f"out: {state} holds the state of another call, with {key} = {shown(before.get(key))}, not "
-                f"{shown(canonical_request.get(key))}; it was left as it is: repeat that call, or move it away"
-            )
-        self._lock = locked(request_file)  # two processes would train and search over each other's results
-
-    def close(self) -> None:
-        """Let another process work on the state."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def file(self, name: str) -> Path | None:
-        """The path of a file of the state; None where nothing is written."""
-        return None if self.state is None else self.state / name
-
-    def check_writable(self, model: Any, source: Path | None) -> str:
-        """How many bytes the folder needs on its disk, in words.
-
-        Args:
-            model: whose weights are written.
-            source: the folder whose weights are linked instead; None: they are written.
-
-        Raises:
-            ValueError: where the disk has less free, and for generation settings that transformers refuses to save.
-        """
-        assert self.state is not None
-        if source is not None:
-            return f"no space for weights, which are linked to the files of {source}"
-        settings = getattr(model, "generation_config", None)
-        try:
-            if settings is not None:  # which of them transformers refuses to save differs between its versions
-                with tempfile.TemporaryDirectory(dir=self.state) as trial:
-                    settings.save_pretrained(trial)
-        except ValueError as error:
-            raise ValueError(
-                f"model: transformers cannot save its generation settings: {one_line(error)[:300]}; correct "
-                "generation_config.json or model.generation_config"
-            ) from error
-        weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}.values()
-        needed, free = sum(weight.numel() * weight.element_size() for weight in weights), _free_space(self.state)
-        if needed > free:
-            raise ValueError(
-                f"out: the folder needs {needed:,} bytes for weights, and the disk of {self.path} has {free:,} free: "
-                "give a folder on another disk"
-            )
-        return f"{needed / 1e9:.3g} GB for weights, of {free / 1e9:.3g} GB that are free"
-
-    def finish(
-        self, model: nn.Module, tokenizer: Any, record: Mapping[str, Any], serving: str, *, length: int,
-        original_length: int, source: Path | None,
-    ) -> str:  # fmt: skip
-        """Write the folder in the state, move it to its place, and remove the state.
-
-        Args:
-            model: the extended model.
-            tokenizer: of the model; None: it has none.
-            record: the request and the measurements.
-            serving: SERVING.md.
-            length, original_length: the new context length and the training length, in tokens.
-            source: the folder whose weights are linked instead of written; None: they are written.
-
-        Returns:
-            How the weights were linked; "" where they were written.
-
-        Raises:
-            OSError: where the folder cannot be written, as on a full disk; nothing of it is left, and the state stays.
-        """
-        assert self.path is not None
-        assert self.state is not None
-        new = self.state / "folder"
-        shutil.rmtree(new, ignore_errors=True)
-        try:
-            with naming_target(
-                self.path, outcome=f"the measurements are saved in {self.state}; the same call continues"
-            ):
-                weights = _save(new, model, source)
-                if tokenizer is not None:
-                    tokenizer.save_pretrained(new)
-                _raise_limits(new, length, original_length)
-                config_file = new / "config.json"
-                config = with_both_versions(with_gains(json.loads(config_file.read_text(encoding="utf-8"))))
-                _write(config_file, config, indent=2)
-                (new / SERVING).write_text(serving, encoding="utf-8")
+    new = work / "folder"
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        with naming_target(out, outcome=f"what was measured is saved in {work}; the same call continues"):
+            new.mkdir(parents=True)
+            weights = _save(new, model, source)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(new)
+            _raise_limits(new, length, original_length)
+            config_file = new / "config.json"
+            config = with_both_versions(with_gains(json.loads(config_file.read_text(encoding="utf-8"))))
+            _write(config_file, config, indent=2)
+            (new / SERVING).write_text(serving, encoding="utf-8")
+            if record is not None:
                 _write(new / RECORD, {**record, "weights": weights}, indent=1)
-                self._move_into_place(new)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
-            raise
-        self.close()  # Windows removes no open file
-        shutil.rmtree(self.state)
-        return weights
-
-    def _move_into_place(self, new: Path) -> None:
-        assert self.path is not None
-        assert self.state is not None
-        if not self.path.exists():
-            new.replace(self.path)
-            return
-        old = self.state / "replaced"
-        shutil.rmtree(old, ignore_errors=True)
-        self.path.replace(old)
-        try:
-            new.replace(self.path)
-        except BaseException:
-            old.replace(self.path)
-            raise
+            _move(new, out, work / "replaced")
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    return weights
 
 
-def _free_space(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
+def _move(new: Path, out: Path, old: Path) -> None:
+    """Put a folder in the place of another, which comes back where that fails."""
+    if not out.exists():
+        new.replace(out)
+        return
+    shutil.rmtree(old, ignore_errors=True)
+    out.replace(old)
+    try:
+        new.replace(out)
+    except BaseException:
+        old.replace(out)
+        raise
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The files that transformers loads the weights of a folder from, an index included; empty where it has none.
+
+    A folder with an adapter has none: transformers adds the adapter to the weights that it loads.
+    """
+    if (folder / "adapter_config.json").exists():
+        return ()
+    first = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
+    if first is None:
+        return ()
+    if first.suffix != ".json":
+        return (first,)
+    return (first, *(folder / name for name in sorted(set(shards_of(first).values()))))
 
 
 def _write(path: Path, content: Mapping[str, Any], *, indent: int) -> None:
@@ -211,16 +135,19 @@ def _write(path: Path, content: Mapping[str, Any], *, indent: int) -> None:
 def _save(new: Path, model: Any, source: Path | None) -> str:
     """Save a model, with links to the weights of ``source`` where one is given; returns how they were linked."""
     if source is None:
-        model.save_pretrained(new)
+        try:
+            model.save_pretrained(new)
+        except ValueError as error:  # generation settings that transformers refuses to save, in many lines
+            raise ValueError(f"model: transformers cannot save it: {one_line(error)[:300]}") from error
         return ""
     model.config.save_pretrained(new)
     if (source / "generation_config.json").exists():
         # As it is: transformers opens files with contradictions, such as a temperature without sampling, and refuses to
         # save them.
         shutil.copy2(source / "generation_config.json", new)
-    files = weight_files(source)
-    kind = link_files(files, new)
-    written, original = _read_object(new / "config.json"), _read_object(source / "config.json")
+    kinds: tuple[Link, ...] = ("hard links", "symbolic links", "copies")
+    kind = max((link_file(file, new / file.name) for file in weight_files(source)), key=kinds.index)
+    written, original = json.loads((new / "config.json").read_text()), load(source / "config.json")
     # What the config says of the weights is true of the files, not of the model in memory: it may be loaded in another
     # dtype, and by another class.
     for key in ("dtype", "torch_dtype"):
@@ -257,14 +184,6 @@ def _raise_limits(folder: Path, length: int, original_length: int) -> None:
         if isinstance(limit, int) and not isinstance(limit, bool) and least <= limit < length:
             block[path[-1]] = length
             file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; a ValueError that names the file for anything else."""
-    content = read_json(path, FILE_BYTES)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path_text(path)} was not written by posenc extend; it was left as it is: move it away")
-    return content
 
 
 def with_gains(config: Config) -> Config:
@@ -324,7 +243,7 @@ def _as_transformers_reads(config: Config) -> Any:
     return find_text_config(parsed.to_dict()).config.get("rope_parameters")
 
 
-def serving_lines(config: Config, folder: str, length: int, *, trained: bool) -> str:
+def serving_lines(config: Config, folder: str, length: int, *, trained: bool = False) -> str:
     """SERVING.md: the lines of `engine_lines`, and flags for the original weights, in Markdown.
 
     Args:

@@ -17,11 +17,11 @@ from typing_extensions import TypedDict
 from posenc.evaluation.likelihood import cache_of, call_model, last_logits
 from posenc.evaluation.log import fingerprint
 from posenc.hf.attach.checkpoint import load_model
+from posenc.hf.attach.loading import load_causal_lm
+from posenc.hf.attach.rotary_modules import RotaryModules, apply, scaled_config
+from posenc.hf.attach.scaling_methods import DISTANCES, SCALED, check_method, remapping_spec
+from posenc.hf.evaluate.search import FactorSearch
 from posenc.hf.explanation.layer_facts import model_from_config
-from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, remapping_spec
-from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
-from posenc.hf.extend.search import FactorSearch
 from posenc.lab.config import Config
 from posenc.lab.data.checkpoint_windows import PretrainedData, cut_windows, passkeys, prepare_window
 from posenc.lab.files import write_json

@@ -12,15 +12,17 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
 
+from examples.long_context.drope import TEMPERATURES, drop, dropped_config, with_qk_norm
+from examples.long_context.tuning import Recipe
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from posenc import attention
-from posenc.hf.extend import Recipe, extend
-from posenc.hf.extend.drope import dropped_config, with_qk_norm
-from posenc.hf.extend.rotary_modules import RotaryModules
+from posenc.hf.attach.rotary_modules import RotaryModules
+from posenc.hf.extend.folder import write_folder
 from tests.golden import config, load, names
-from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
+from tests.hf.extend.extended import TARGET, TRAINED, small, text
 
 SHORT = Recipe(steps=3, warmup=1, lr=1e-3, save_every=1)
 WITHOUT_POSENC = """
@@ -84,17 +86,17 @@ def test_attention_without_encodings_equals_the_authors_core(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "kind"),
-    [
-        (SHORT, "LlamaForCausalLM"),
-        (Recipe(steps=2, warmup=1, save_every=1, temperature=1.3), "LlamaForCausalLM"),
-        (Recipe(steps=2, warmup=1, save_every=1, qk_norm="head"), "Qwen3ForCausalLM"),
-    ],
+    ("options", "kind"),
+    [({}, "LlamaForCausalLM"), ({"temperature": 1.3}, "LlamaForCausalLM"), ({"qk_norm": "head"}, "Qwen3ForCausalLM")],
 )
-def test_plain_transformers_opens_the_folder_with_the_same_logits(recipe: Recipe, kind: str, tmp_path: Path) -> None:
-    saved(tmp_path / "model", small())
-    done = extend(tmp_path / "model", TARGET, "drope", out=tmp_path / "new", **request(recipe=recipe))
-    model: Any = done.model
+def test_plain_transformers_opens_the_folder_with_the_same_logits(
+    options: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "work").mkdir()
+    model: Any = drop(small(), text(), TARGET, recipe=SHORT, work=tmp_path / "work", **options).model
+    write_folder(
+        tmp_path / "new", model, None, length=TARGET, original_length=TRAINED, serving="", work=tmp_path / "work"
+    )
     tokens = text(TARGET)[None]
     torch.save(tokens, tmp_path / "tokens.pt")
     subprocess.run(
@@ -107,47 +109,50 @@ def test_plain_transformers_opens_the_folder_with_the_same_logits(recipe: Recipe
     assert written["architectures"] == [kind]
     assert written["max_position_embeddings"] == TARGET
     cos, sin = model.model.rotary_emb(model.model.embed_tokens(tokens), torch.arange(TARGET)[None])
-    assert torch.allclose(cos, torch.full_like(cos, float(recipe.temperature) ** 0.5))  # type: ignore[arg-type]
+    assert torch.allclose(cos, torch.full_like(cos, options.get("temperature", 1.0) ** 0.5))
     assert sin.abs().max() < 1e-6
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> None:
-    def stop(line: str) -> None:
-        if line.startswith("step 2"):
-            raise KeyboardInterrupt
+    def run(name: str, stop: str = "none") -> dict[str, Any]:
+        def tell(line: str) -> None:
+            if line.startswith(stop):
+                raise KeyboardInterrupt
 
-    uninterrupted = extend(small(), TARGET, "drope", out=tmp_path / "uninterrupted", **request(recipe=SHORT))
+        (tmp_path / name).mkdir(exist_ok=True)
+        model = drop(small(), text(), TARGET, recipe=SHORT, work=tmp_path / name, progress=tell).model
+        return dict(model.named_parameters())
+
+    uninterrupted = run("whole")
     with pytest.raises(KeyboardInterrupt):
-        extend(small(), TARGET, "drope", out=tmp_path / "stopped", progress=stop, **request(recipe=SHORT))
-    resumed = extend(small(), TARGET, "drope", out=tmp_path / "stopped", **request(recipe=SHORT))
-    a, b = (dict(done.model.named_parameters()) for done in (uninterrupted, resumed))  # type: ignore[union-attr]
-    assert all(torch.equal(a[name], b[name]) for name in a)
+        run("parts", "step 2")
+    resumed = run("parts")
+    assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
 
 
-def test_rows_have_the_original_length_at_most(tmp_path: Path) -> None:
+def test_the_temperature_with_the_lowest_loss_is_taken(tmp_path: Path) -> None:
     lines: list[str] = []
-    recipe = Recipe(steps=1, warmup=0, tokens=TARGET, temperature="auto")
-    extend(small(), TARGET, "drope", out=tmp_path / "new", progress=lines.append, **request(recipe=recipe))
-    assert any(line.startswith("temperature 1.4:") for line in lines)
-    assert any(line.startswith("step 1 of 1") for line in lines)
-    assert TRAINED < TARGET
+    recipe = Recipe(steps=1, warmup=0, tokens=TARGET)  # of which a row has the original length at most
+    done = drop(
+        small(), text(), TARGET, recipe=recipe, work=tmp_path, temperature="auto", pieces=1, last=8,
+        progress=lines.append,
+    )  # fmt: skip
+    tried = {line.split()[1]: float(line.split()[2]) for line in lines if line.startswith("temperature")}
+    assert set(tried) == {f"{value:g}:" for value in TEMPERATURES}
+    best = float(min(tried, key=tried.__getitem__).rstrip(":"))
+    assert done.config.rope_parameters["attention_factor"] == pytest.approx(best**0.5)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "name", "says"),
+    ("options", "name", "says"),
     [
-        (Recipe(qk_norm="head"), "gpt_neox", "no class with the layers"),
-        (Recipe(temperature=1.2), "gpt_neox", "cannot scale the attention logits"),
+        ({"qk_norm": "head"}, "gpt_neox", "no class with the layers"),
+        ({"temperature": 1.2}, "gpt_neox", "cannot scale the attention logits"),
+        ({"temperature": 0.0}, "llama", "temperature"),
+        ({"qk_norm": "full", "recipe": Recipe(rank=4)}, "llama", "LoRA trains no norms"),
     ],
 )
-def test_what_cannot_be_dropped_is_refused(recipe: Recipe, name: str, says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_dropped_is_refused(options: dict[str, Any], name: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
-        extend(small(name), TARGET, "drope", out=tmp_path / "new", **request(recipe=recipe))
+        drop(small(name), text(), TARGET, **{"recipe": SHORT, "work": tmp_path, **options})
     assert not list(tmp_path.iterdir())
-
-
-def test_a_recipe_is_validated() -> None:
-    with pytest.raises(ValueError, match="LoRA trains no norms"):
-        Recipe(qk_norm="full", rank=4)
-    with pytest.raises(ValueError, match="temperature"):
-        Recipe(temperature=0.0)

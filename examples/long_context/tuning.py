@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,34 +38,27 @@ from torch.nn import functional
 
 from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.extend.estimate import within_memory
 from posenc.hf.limits import TOKENS
 from posenc.positions.skipping import skipped
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The numbers of the methods that train: progressive extension and DroPE.
+    """The numbers of a training.
 
     Args:
-        intermediate: context length of the first search and of the fine-tuning; None: half of the target, or all of it
-            where half is no more than the training length. Below the target there is a second search.
-        steps: of the fine-tuning; 0: none.
+        steps: of the training; 0: none.
         batch: rows of a step, in each process.
-        tokens: of a row; with fewer than ``intermediate``, positions are skipped. None: as many.
+        tokens: of a row; with fewer than the context length, positions are skipped. None: as many.
         lr: learning rate after the warm-up, from which it decays linearly to 0.
         warmup: steps of the warm-up.
         rank: of LoRA; 0: all weights are trained.
         save_every: steps between two saved states.
-        seed: of rows, of LoRA and of the searches.
-        qk_norm: of DroPE: "head" or "full" gives queries and keys a norm within each head or over all of them.
-        short_share: of progressive extension: the share of rows that are short windows under the original rotation, as
-            LongRoPE2 trains; 0: none, LongRoPE's recipe. The paper's is 0.3 of the tokens (table 1).
-        temperature: of DroPE: factor on the attention logits after the training; "auto": the one of
-            `posenc.hf.extend.drope.TEMPERATURES` with the lowest loss at the target length.
+        seed: of rows and of LoRA.
+        short_share: the share of rows that are short windows under the original rotation, as LongRoPE2 trains; 0: none,
+            LongRoPE's recipe. LongRoPE2's paper has 0.3 of the tokens (table 1).
     """
 
-    intermediate: int | None = None
     steps: int = 400
     batch: int = 1
     tokens: int | None = None
@@ -75,27 +68,18 @@ class Recipe:
     save_every: int = 10
     seed: int = 0
     short_share: float = 0.0
-    qk_norm: Literal["head", "full"] | None = None
-    temperature: float | Literal["auto"] = 1.0
 
     def __post_init__(self) -> None:
         for name in ("batch", "save_every"):
             check_whole(name, getattr(self, name), least=1)
         for name in ("steps", "warmup", "rank", "seed"):
             check_whole(name, getattr(self, name), least=0, most=LONGEST)
-        for name in ("intermediate", "tokens"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least=2, most=TOKENS)
+        if self.tokens is not None:
+            check_whole("tokens", self.tokens, least=2, most=TOKENS)
         check_number("lr", self.lr, above=0)
         check_number("short_share", self.short_share, least=0)
         if self.short_share >= 1:
             raise ValueError(f"short_share must be below 1, as no long window would be trained, got {self.short_share}")
-        if self.qk_norm not in (None, "head", "full"):
-            raise ValueError(f"qk_norm must be head, full or None, got {self.qk_norm!r}")
-        if self.qk_norm is not None and self.rank:
-            raise ValueError("rank: LoRA trains no norms, and the norms that qk_norm adds are new: use rank 0")
-        if self.temperature != "auto":
-            check_number("temperature", self.temperature, above=0)
 
 
 class Row(NamedTuple):
@@ -245,9 +229,8 @@ def tune(
         for row in draw_step(
             text, recipe, length, step, accelerator.process_index, original_length=original_length
         ):  # one backward for each, which keeps the memory of one
-            with within_memory(model, row.tokens.shape[1], trains=True):
-                part = row_loss(prepared, row.to(accelerator.device)) * (len(row.tokens) / recipe.batch)
-                accelerator.backward(part)
+            part = row_loss(prepared, row.to(accelerator.device)) * (len(row.tokens) / recipe.batch)
+            accelerator.backward(part)
             loss += part.item()
         if not math.isfinite(loss):
             raise ValueError(
@@ -255,8 +238,7 @@ def tune(
                 f"{recipe.lr:g} (--lr) and another folder, or check the weights of the model"
             )
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
-        with within_memory(model, recipe.tokens or length, trains=True):  # AdamW's two moments
-            optimizer.step()
+        optimizer.step()
         optimizer.zero_grad()
         if on_step is not None:
             on_step(step + 1, loss)
@@ -360,5 +342,5 @@ def _package(name: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"methods that train need the package {name}: pip install 'posenc[extend]', in a clone '.[extend]'"
+            f"training needs the package {name}: pip install 'posenc[extend]', in a clone '.[extend]'"
         ) from error

@@ -6,15 +6,15 @@ longrope                                                         factors searche
 longrope2                                                        critical pair and factors, searched by needles
 self_extend  rerope  leaky_rerope  dual_chunk  string            remapped distances, unchanged frequencies
 lm_infinite  streaming_llm                                       windows plus the first tokens
-progressive                                                      recipes of LongRoPE and LongRoPE2, which train
-drope                                                            no rotation at all, then training (`drope`)
-auto                                                             as the plan says (`posenc.hf.extend.plan`)
+auto                                                             as the plan says (`posenc.hf.plan.plan`)
+
+What trains (LongRoPE's and LongRoPE2's recipes, DroPE) is in the repository's folder examples/long_context.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
+import inspect
 from typing import Any
 
 from torch import nn
@@ -26,12 +26,12 @@ from posenc.frequencies.modules import YaRN
 from posenc.frequencies.resonance import Resonance
 from posenc.rotary.rope import RoPE
 
-SEARCHED, BY_NEEDLES, PROGRESSIVE, DROPE, AUTO = "longrope", "longrope2", "progressive", "drope", "auto"
+SEARCHED, BY_NEEDLES, AUTO = "longrope", "longrope2", "auto"
 RESONANT = "+resonance"
-TRAINED_BY = (PROGRESSIVE, DROPE)  # methods that change the weights
+_TRAINING = ("progressive", "drope")
 DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
 SCALED = (*FACTORED, "dynamic_ntk")
-METHODS = (*SCALED, SEARCHED, BY_NEEDLES, *DISTANCES, PROGRESSIVE, DROPE, AUTO)
+METHODS = (*SCALED, SEARCHED, BY_NEEDLES, *DISTANCES, AUTO)
 _NO_ROPE_TYPE = sorted({*DYNAMIC} - {*SCALED})  # scalings that are no rope type of transformers
 
 
@@ -40,6 +40,8 @@ def check_method(method: object) -> str:
     name = method.removesuffix(RESONANT) if isinstance(method, str) else None
     if name in _NO_ROPE_TYPE:
         raise ValueError(f"method {name!r} is no rope type of transformers, so no model could load it: use dynamic_ntk")
+    if name in _TRAINING:
+        raise ValueError(f"method {name} trains: python -m examples.long_context.{name} in a clone of posenc")
     if not isinstance(method, str) or name not in METHODS:
         near = difflib.get_close_matches(str(name), METHODS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -64,9 +66,9 @@ def scaled_rope(rope: RoPE, method: str, factor: float, original_length: int) ->
         ValueError: for a method that does not start from frequencies that are scaled already.
     """
     if method == "yarn" and isinstance(rope.scaling, YaRN):
-        longer = copy.deepcopy(rope.scaling)
-        longer.factor = factor * original_length / longer.original_length
-        return rope.replace(scaling=longer)
+        options = {name: getattr(rope.scaling, name) for name in inspect.signature(YaRN).parameters}
+        options["factor"] = factor * original_length / rope.scaling.original_length
+        return rope.replace(scaling=YaRN(**options))
     trained = Trained(original_length, rope.rotary_dim // 2)
     scaling = {**FACTORED, **DYNAMIC}[method.removesuffix(RESONANT)](factor, trained)
     if method.endswith(RESONANT):

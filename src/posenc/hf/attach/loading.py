@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +13,12 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.arguments import shown
+from posenc.evaluation.likelihood import device_of
 from posenc.hf.attach.checkpoint import check_regular, load_model, loading, tokenizer_in
+from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.sources.load import load, missing, refuse_diffusers
 from posenc.rotary.rope import RoPE
 
@@ -145,6 +148,27 @@ def to_device(model: nn.Module, device: str) -> nn.Module:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:  # out of memory, or no such device number
         raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def within_memory(model: nn.Module, tokens: int) -> Iterator[None]:
+    """Let a lack of memory become a ValueError of one line, which says at how many tokens and what to do.
+
+    Args:
+        model: on its device.
+        tokens: of the text that is read.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        # RuntimeError is that of the processor's allocator, and of MPS
+        lacks = not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError)
+        if not lacks and "can't allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        raise ValueError(
+            f"device {device_of(model)}: its memory does not suffice for {tokens:,} tokens: use shorter texts, a "
+            "smaller --dtype, another --device or --device-map auto"
+        ) from error
 
 
 def _gguf_in(path: Path) -> Path | None:

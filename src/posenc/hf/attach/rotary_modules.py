@@ -25,6 +25,7 @@ from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.attach import attach
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.live_model import inspect, is_rotary_module
+from posenc.hf.attach.scaling_methods import remapping_spec, scaled_rope
 from posenc.hf.attach.supported import takes_rotation
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -32,8 +33,7 @@ from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
 from posenc.hf.config.text_config import find_text_config, length_key
 from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
-from posenc.hf.extend.methods import remapping_spec, scaled_rope
-from posenc.hf.extend.plan import Plan, start_of
+from posenc.hf.plan.plan import Plan, Refused, plan_extension, planned_method, start_of
 from posenc.rotary.rope import RoPE
 
 
@@ -97,8 +97,31 @@ class RotaryModules:
         """The configuration with the keys of a plan, which must be for `read`."""
         return plan.applied_to(self._config_dict())
 
+    def planned_config(self, method: str, original_length: int, length: int) -> dict[str, Any]:
+        """The configuration under a method that scales frequencies: the plan's, where a config alone can have it.
+
+        Args:
+            method: one of `posenc.hf.attach.scaling_methods.SCALED`, or with ``+resonance``.
+            original_length: tokens that the model was trained at.
+            length: tokens that it is extended to.
+        """
+        if (known := planned_method(method)) is not None:
+            try:
+                start = None if original_length == self.original_length else original_length
+                plan = plan_extension(self.read.text_config, length, known, start)
+            except Refused:  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
+                return scaled_config(self, method, original_length, length)
+            if plan.change is not None:
+                return self.config_of(plan)
+        return scaled_config(self, method, original_length, length)
+
     def _config_dict(self) -> dict[str, Any]:
         return {key: value for key, value in self.config.to_dict().items() if key != NAME}
+
+    def rotation_keys(self) -> dict[str, Any]:
+        """The keys of the live configuration on rotation and length."""
+        config = self.config.to_dict()
+        return {key: config[key] for key in ("rope_parameters", "max_position_embeddings") if key in config}
 
     @property
     def original_length(self) -> int | None:
@@ -280,7 +303,7 @@ def scaled_config(rotations: RotaryModules, method: str, original_length: int, l
 
     Args:
         rotations: of the model, which stays as it is.
-        method: one of `posenc.hf.extend.methods.SCALED`, or with ``+resonance``.
+        method: one of `posenc.hf.attach.scaling_methods.SCALED`, or with ``+resonance``.
         original_length: tokens that the model was trained at.
         length: tokens that it is extended to.
     """
@@ -290,7 +313,7 @@ def scaled_config(rotations: RotaryModules, method: str, original_length: int, l
 
 
 def apply(rotations: RotaryModules, method: str, original_length: int, length: int) -> nn.Module:
-    """Remap the distances of long-range layers, by one of `posenc.hf.extend.methods.DISTANCES`; returns the model."""
+    """Remap the distances of long-range layers, by one of `scaling_methods.DISTANCES`; returns the model."""
     layers = rotations.long_range_layers(original_length)
     model: nn.Module = attach(rotations.model, [remapping_spec(method, original_length, length)], layers=layers)
     return model

@@ -3,7 +3,7 @@
     plan_extension(find_text_config(config), 131072)
 
 `posenc recommend`, `posenc extend` with and without ``--config-only``, and `posenc serve-flags` print what it says.
-The authors' recipe comes first (`posenc.hf.extend.documented`), up to the length that they name. Beyond it, and for
+The authors' recipe comes first (`posenc.hf.plan.documented`), up to the length that they name. Beyond it, and for
 other models, the rope type decides: a config without a scaling gets one, and a config with one keeps its rope type,
 because the weights were trained under these frequencies. N is the new length, D the length that the config declares, O
 the original one:
@@ -42,15 +42,15 @@ from posenc.hf.config.rotation import text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, block_of
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
 from posenc.hf.config.write import places, put
-from posenc.hf.extend.documented import Documented, documented_block, documented_for
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
 from posenc.hf.limits import TIMES, TOKENS, is_count
+from posenc.hf.plan.documented import Documented, documented_block, documented_for
 from posenc.hf.sources.load import Config
 
 AUTO = "auto"
 METHODS = (AUTO, "yarn", "linear", "dynamic", "llama3")
 _ALIASES = {"pi": "linear", "dynamic_ntk": "dynamic"}
-_MEASURED = ("ntk", "longrope", "longrope2", "progressive", "drope", "self_extend", "rerope", "dual_chunk", "part_ntk")
+_MEASURED = ("ntk", "longrope", "longrope2", "self_extend", "rerope", "dual_chunk", "part_ntk")
 _NAMES = {"yarn": "YaRN", "linear": "Linear scaling", "dynamic": "Dynamic NTK", "llama3": "Llama 3's scaling",
           "longrope": "A factor for each pair"}  # fmt: skip
 _UNSCALED = "default"

@@ -1,5 +1,7 @@
 """DroPE: drops the rotation of all layers, and trains the model on at its training length (recalibration).
 
+    python -m examples.long_context.drope MODEL OUT --length 65536 --steps 5000 --batch 32 --lr 1e-4 --temperature auto
+
     q, k                      not rotated in any layer; a gain of the source's scaling goes too
     q, k ← RMSNorm(q, k)      optional, new weights: over all heads together ("full", the authors') or in each ("head")
     logits ← t · logits       optional, after the training: a temperature for lengths beyond the training length
@@ -19,16 +21,23 @@ Budgets of the authors (cfgs/run_cfg, trainer_cfg/base_trainer.yaml): Llama-2-7B
 
 Source: Gelberg et al., arXiv 2512.12167; code SakanaAI/DroPE@260a8bb9, custom_models/attention.py.
 Checked against: that code on transformers, tests/golden/drope_*.
-Departs from the source: the loop of `posenc.hf.extend.tuning` (AdamW without decay, rate falling linearly to 0) where
+Departs from the source: the loop of tuning.py (AdamW without decay, rate falling linearly to 0) where
     the authors have a cosine or warm-up-stable-decay schedule. Their code norms queries or keys alone too; no class of
     transformers does. It has no temperature but a field softmax_scale, which its q/k norm reads from another config.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from examples.long_context.command_line import load_and_write, parser_of, recipe_of
+from examples.long_context.tuning import Recipe, tune
 from torch import Tensor, nn
 from transformers import (
     LlamaForCausalLM,
@@ -40,16 +49,17 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from posenc.arguments import check_number
+from posenc.evaluation.likelihood import evenly_spaced_pieces, token_losses
 from posenc.frequencies.longrope import STOPPED
 from posenc.frequencies.modules import LongRoPE
-from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.tuning import Recipe
+from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.rotary.rope import RoPE
 
 QKNorm = Literal["head", "full"]
 TEMPERATURES = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4)
 """What the temperature "auto" compares. No source gives a rule; the authors' code leaves the number to its config."""
-RECIPE = Recipe(lr=1e-4)
+LR = 1e-4
 """The authors' rate for Llama-2-7B; their number of steps is no default, as no small machine could run it."""
 _SOURCES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM)
 _SHARED = (
@@ -57,6 +67,58 @@ _SHARED = (
     "hidden_act", "max_position_embeddings", "initializer_range", "rms_norm_eps", "use_cache", "tie_word_embeddings",
     "attention_dropout", "pad_token_id", "bos_token_id", "eos_token_id", "rope_parameters", "head_dim",
 )  # fmt: skip
+
+
+def drop(
+    model: nn.Module, text: Tensor, length: int, *, recipe: Recipe, work: Path, original_length: int | None = None,
+    temperature: float | Literal["auto"] = 1.0, qk_norm: QKNorm | None = None, pieces: int = 2, last: int = 512,
+    progress: Callable[[str], None] = print,
+) -> RotaryModules:  # fmt: skip
+    """Drop the rotation of a model, train it at the original length, and set the temperature.
+
+    Args:
+        model: a live causal model of transformers, which is changed in place; under ``qk_norm`` its weights go into
+            another class.
+        text: tokens to train on.
+        length: tokens that the config shall declare.
+        recipe: numbers; rows have the original length at most, as no position that is skipped would be read.
+        work: folder of the state, from which the same call resumes.
+        original_length: tokens; None: as the configuration says.
+        temperature: factor on the attention logits after the training; "auto": the one of `TEMPERATURES` with the
+            lowest loss at ``length``.
+        qk_norm: a norm of queries and keys with new weights.
+        pieces, last: texts of ``length`` tokens that "auto" compares by, and the tokens at their ends that are scored.
+        progress: is called with a line of text.
+
+    Raises:
+        ValueError: for a model whose rotation cannot be dropped, and a text that is too short.
+    """
+    if qk_norm is not None and recipe.rank:
+        raise ValueError("rank: LoRA trains no norms, and the norms that qk_norm adds are new: use rank 0")
+    if temperature != "auto":
+        check_number("temperature", temperature, above=0)
+    rotations = RotaryModules(model if qk_norm is None else with_qk_norm(model, qk_norm))
+    original = original_length or rotations.original_length
+    if original is None:
+        raise ValueError("original_length must be given: the configuration does not say the model's length")
+    tried = TEMPERATURES if temperature == "auto" else (temperature,)
+    configs = {value: dropped_config(rotations, original, length, value) for value in tried}
+    rotations.rebuild(dropped_config(rotations, original, length))
+    row = min(recipe.tokens or original, original)
+    tuned: Any = tune(rotations.model, text, recipe, row, state=work / "tuned.pt", progress=progress)
+    rotations.model = tuned
+    best = tried[0]
+    if len(configs) > 1:
+        losses = {}
+        for value, config in configs.items():
+            with rotations.temporarily(config):
+                of_pieces = [float(token_losses(tuned, piece, last).mean())
+                             for piece in evenly_spaced_pieces(text, length, pieces)]  # fmt: skip
+            losses[value] = math.fsum(of_pieces) / len(of_pieces)
+            progress(f"temperature {value:g}: {losses[value]:.4f} nats")
+        best = min(losses, key=losses.__getitem__)
+    rotations.rebuild(configs[best])
+    return rotations
 
 
 def dropped_config(
@@ -173,3 +235,24 @@ def _head_dim(config: Any) -> int:
 
 def _has_window(config: Any) -> bool:
     return getattr(config, "sliding_window", None) is not None and getattr(config, "use_sliding_window", True)
+
+
+def main() -> None:
+    """The command."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--temperature", default="1", help="factor on attention logits afterwards, or auto")
+    parser.add_argument("--qk-norm", choices=get_args(QKNorm), help="add a norm of queries and keys")
+    options = parser.parse_args()
+    recipe = recipe_of(options)
+    load_and_write(
+        options,
+        lambda model, text, tokenizer, work, progress: drop(
+            model, text, options.length, recipe=recipe if options.lr else replace(recipe, lr=LR), work=work,
+            temperature="auto" if options.temperature == "auto" else float(options.temperature),
+            original_length=options.original_length, qk_norm=options.qk_norm, pieces=options.pieces, progress=progress,
+        ),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
