@@ -1,8 +1,17 @@
-"""Numbers that other people's code produced; `README.md` next to this file says which code, and how close to come."""
+"""Numbers that other people's code produced; `README.md` next to this file says which code, and how close to come.
+
+Files of one family lie in one archive, ``alibi.npz`` or ``vision.npz``, whose members are ``FILE/ARRAY.npy``, and
+``manifest.json`` with what each file was made with. Its files are called ``alibi_causal_h8_l19``, ``vision/…``.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +20,31 @@ import torch
 from torch import Tensor
 
 HERE = Path(__file__).parent
+MANIFEST = "manifest.json"
+
+
+def split(name: str) -> tuple[str, str]:
+    """The archive of a file, and its name there: the first word, or the folder."""
+    family, _, file = name.partition("/" if "/" in name else "_")
+    return family, file
+
+
+@cache
+def _archive(family: str) -> tuple[Any, dict[str, Any]]:
+    """An archive, open for reading, and its manifest: the settings of each file under the file's full name."""
+    archive = np.load(HERE / f"{family}.npz")
+    return archive, json.loads(archive[MANIFEST])
+
+
+@cache
+def files() -> list[str]:
+    """The names of all files."""
+    return sorted(name for path in HERE.glob("*.npz") for name in _archive(path.stem)[1])
 
 
 def names(pattern: str) -> list[str]:
-    """The files that match, without their ending; a pattern that none matches would be a test of nothing."""
-    found = sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob(f"{pattern}.npz"))
+    """The files that match; a pattern that none matches would be a test of nothing."""
+    found = [name for name in files() if fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")]
     if not found:
         raise ValueError(f"pattern must match a file of {HERE.name}, got {pattern!r}")
     return found
@@ -23,25 +52,38 @@ def names(pattern: str) -> list[str]:
 
 def load(name: str, dtype: torch.dtype | None = torch.float64) -> dict[str, Tensor]:
     """The arrays of one file; those of floating point in ``dtype``, or as they were stored."""
-    with np.load(HERE / f"{name}.npz") as arrays:
-        tensors = {key: torch.from_numpy(arrays[key]) for key in arrays if arrays[key].dtype.kind != "U"}
+    family, file = split(name)
+    archive, _ = _archive(family)
+    members = [key for key in archive.files if key.startswith(f"{file}/")]
+    tensors = {key.removeprefix(f"{file}/"): torch.from_numpy(archive[key]) for key in members}
     return {key: t.to(dtype or t.dtype) if t.is_floating_point() else t for key, t in tensors.items()}
 
 
-def vision(name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The arrays of one file of ``vision/`` as they were stored, and what it says of itself."""
-    name = f"vision/{name.removeprefix('vision/')}"
-    return load(name, None), config(name)
-
-
 def config(name: str) -> dict[str, Any]:
-    """The configuration that the file was made with."""
-    manifest = HERE / f"{name.rpartition('/')[0]}/manifest.json"
-    if manifest.exists():
-        return dict(json.loads(manifest.read_text())[name.rpartition("/")[2]])
-    with np.load(HERE / f"{name}.npz") as arrays:
-        parsed: dict[str, Any] = json.loads(str(arrays["config_json" if "config_json" in arrays else "meta"]))
-    return parsed
+    """What the file was made with."""
+    return dict(_archive(split(name)[0])[1][name])
+
+
+def save(name: str, arrays: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Write a file into the archive of its family, in the place of one of that name."""
+    family, file = split(name)
+    path, members, manifest = HERE / f"{family}.npz", {}, {}
+    if path.exists():
+        with zipfile.ZipFile(path) as archive:
+            members = {member: archive.read(member) for member in archive.namelist()}
+        manifest = json.loads(members.pop(MANIFEST))
+    members = {member: content for member, content in members.items() if not member.startswith(f"{file}/")}
+    for key, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, np.asarray(array), allow_pickle=False)
+        members[f"{file}/{key}.npy"] = buffer.getvalue()
+    manifest = dict(sorted({**manifest, name: dict(settings)}.items()))
+    members[MANIFEST] = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in sorted(members):
+            entry = zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0))  # the same bytes whenever it is written
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, members[member], compresslevel=9)
 
 
 def configs(name: str) -> list[dict[str, Any]]:

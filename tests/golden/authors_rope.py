@@ -1,4 +1,4 @@
-"""Writes authors_rope.npz: frequencies and gains that the authors' own files of each rope type compute.
+"""Writes `authors_rope`: frequencies and gains that the authors' own files of each rope type compute.
 
     python -m tests.golden.authors_rope FOLDER     # with a clone of each repository as FOLDER/OWNER+NAME (or …/repo)
 
@@ -10,7 +10,6 @@ tokens, ×4.
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 import subprocess
@@ -23,7 +22,8 @@ import numpy as np
 import torch
 from benchmarks.engines import reference_formulas as authors
 
-FILE = Path(__file__).with_name("authors_rope.npz")
+from tests.golden import save
+
 HEAD, BASE, ORIGINAL, FACTOR = 32, 10_000.0, 256, 4.0
 FACTORS = [1 + 3 * pair / 15 for pair in range(16)]
 
@@ -91,7 +91,7 @@ def compute_arrays(folder: Path) -> dict[str, Any]:
 
 def main(folder: str) -> None:
     told = {"head_dim": HEAD, "base": BASE, "original": ORIGINAL, "factor": FACTOR, "long_factor": FACTORS}
-    np.savez(FILE, config_json=json.dumps(told), **compute_arrays(Path(folder)))
+    save("authors_rope", compute_arrays(Path(folder)), told)
 
 
 if __name__ == "__main__":

@@ -446,7 +446,7 @@ CASES: list[Case] = [
     cogvideox_2b, cogview_4, glm_image, cosmos, mochi, ltx, ltx_2, ltx_2_sound, kandinsky_5, ideogram_4, minimax_h3,
     minimax_h3_keyframes, sd3, pixart,
 ]  # fmt: skip
-# of their float32 angles at these positions, as in tests/golden/diffusion/manifest.json; others 2e-5
+# of their float32 angles at these positions, as in tests/golden/diffusion.npz; others 2e-5
 AS_SHIPPED: dict[Case, float] = {
     ltx: 2e-2, ltx_2: 2e-2, ltx_2_sound: 2e-2, ideogram_4: 3.5e-2, mochi: 1e-4, cogview_4: 6e-5,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden import vision
+from tests.golden import config, load
 from tests.reference import vision_models, vision_places
 from tests.samples import gap
 
@@ -15,7 +15,7 @@ MAKERS = vision_models.MAKERS | vision_places.MAKERS
 @pytest.mark.parametrize("name", MAKERS)
 def test_golden_numbers_equal_the_authors(name):
     pytest.importorskip("transformers")
-    arrays, meta = vision(name)
+    arrays, meta = load(f"vision/{name}", None), config(f"vision/{name}")
     built, source = MAKERS[name]()
     assert meta == source
     assert arrays.keys() == built.keys()

@@ -1,20 +1,18 @@
 """What the code of transformers' vision and document models makes of random inputs: golden numbers, made on demand.
 
-``python -m tests.reference.vision_models`` writes them to ``tests/golden/vision``, `test_vision_models` compares.
+``python -m tests.reference.vision_models`` writes them to ``tests/golden/vision.npz``, `test_vision_models` compares.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tests.golden import HERE
+from tests.golden import save
 
 Arrays = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -228,11 +226,10 @@ MAKERS: dict[str, Callable[[], Arrays]] = {
 
 
 def write(makers: dict[str, Callable[[], Arrays]]) -> None:
-    """What they make, as files of ``tests/golden/vision``."""
+    """What they make, as files of ``tests/golden/vision.npz``."""
     for name, make in makers.items():
         arrays, meta = make()
-        stored = {key: tensor.detach().numpy() for key, tensor in arrays.items()}
-        np.savez_compressed(HERE / "vision" / f"{name}.npz", meta=np.array(json.dumps(meta)), **stored)
+        save(f"vision/{name}", {key: tensor.detach().numpy() for key, tensor in arrays.items()}, meta)
 
 
 if __name__ == "__main__":

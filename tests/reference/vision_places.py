@@ -1,6 +1,6 @@
 """Where transformers' vision models place tokens, and what their code makes of it: golden numbers, made on demand.
 
-``python -m tests.reference.vision_places`` writes them to ``tests/golden/vision``, `test_vision_models` compares.
+``python -m tests.reference.vision_places`` writes them to ``tests/golden/vision.npz``, `test_vision_models` compares.
 """
 
 from __future__ import annotations
