@@ -17,6 +17,7 @@ from posenc.catalogue import CATALOGUE
 
 BACKENDS = ("dense", "sdpa")
 FLOATS = {torch.float64: 1e-12, torch.float32: 2e-5}  # how close attention must come to a golden number
+INSIDE_ATTENTION = tuple(name for name, entry in CATALOGUE.items() if entry.hook_point != "embedding")
 bounded = settings(max_examples=25, deadline=None, derandomize=True)
 
 

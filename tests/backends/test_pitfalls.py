@@ -14,8 +14,9 @@ from posenc import ALiBi, AxialRoPE, MRoPE, RoPE, T5Bias, attention, explain_bac
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid, on_all_axes
 from posenc.rotary import PoPE
-from posenc.testing import check_encoding
-from tests.backends.catalogue import ENCODINGS, called, encodings_of
+from posenc.testing import Case, check_encoding
+from posenc.testing.backends import SITUATIONS, call_of
+from tests.samples import INSIDE_ATTENTION
 
 
 def qkv(tokens: int = 6, heads: int = 2, width: int = 12, batch: int = 1) -> list[Tensor]:
@@ -24,17 +25,17 @@ def qkv(tokens: int = 6, heads: int = 2, width: int = 12, batch: int = 1) -> lis
 
 
 @pytest.mark.parametrize("backend", ["auto", "dense"])
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", INSIDE_ATTENTION)
 def test_calls_without_rows_or_queries(name: str, backend: str) -> None:
-    inputs, encodings = called(name, 9, 9), encodings_of(name)
-    no_queries = {key: value[:0] if key == "q_pos" else value for key, value in inputs.items()}
-    no_queries["q"] = inputs["q"][:, :, :0]
-    no_rows = {key: value if key.endswith("_pos") else value[:0] for key, value in inputs.items()}
-    for some in (no_queries, no_rows):
-        packed = torch.tensor([0] * 4 + [1] * 5)
-        for segments in (None, packed, packed.expand(some["k"].shape[0], -1)):
-            out = attention(**some, encodings=encodings, segments=segments, causal=True, backend=backend)
-            assert out.shape == (*some["q"].shape[:3], inputs["v"].shape[3])
+    (q, k, v), encodings, options = call_of(Case.from_catalogue(name), SITUATIONS[0])
+    x, q_pos = options["x"], options["q_pos"]
+    no_queries = (q[:, :, :0], k, v), {**options, "q_pos": None if q_pos is None else q_pos[:0]}
+    no_rows = (q[:0], k[:0], v[:0]), {**options, "x": x[:0]}
+    packed = torch.tensor([0] * 4 + [1] * 5)
+    for tensors, some in (no_queries, no_rows):
+        for segments in (None, packed, packed.expand(tensors[1].shape[0], -1)):
+            out = attention(*tensors, encodings, **{**some, "segments": segments}, backend=backend)
+            assert out.shape == (*tensors[0].shape[:3], v.shape[3])
 
 
 def test_the_order_is_stated_where_positions_have_several_coordinates() -> None:

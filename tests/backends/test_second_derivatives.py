@@ -8,16 +8,15 @@ from torch import Tensor
 
 from posenc import attention
 from posenc.attend import BACKENDS
-from tests.backends.catalogue import ENCODINGS, called, encodings_of, with_causal
-
-TOKENS = 9
+from posenc.testing import Case
+from posenc.testing.backends import SITUATIONS, call_of
+from tests.samples import INSIDE_ATTENTION
 
 
 def second_gradients(name: str, backend: str) -> list[Tensor] | None:
     """Gradients of the squared gradients of a plain sum, whose own gradient needs none; None: there is no graph."""
-    options, encodings = called(name, TOKENS, TOKENS), encodings_of(name)
-    leaves = [options[leaf].requires_grad_() for leaf in "qkv"]
-    total = attention(**options, encodings=encodings, backend=backend, **with_causal(name, {})).sum()
+    leaves, encodings, options = call_of(Case.from_catalogue(name), SITUATIONS[0])
+    total = attention(*leaves, encodings, backend=backend, **options).sum()
     first = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
     squares = [gradient.square().sum() for gradient in first if gradient is not None]
     sum_of_squares = torch.stack(squares).sum()
@@ -26,7 +25,7 @@ def second_gradients(name: str, backend: str) -> list[Tensor] | None:
     return list(torch.autograd.grad(sum_of_squares, leaves, allow_unused=True, materialize_grads=True))
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", INSIDE_ATTENTION)
 def test_they_are_right_or_refused(name: str) -> None:
     try:
         expected = second_gradients(name, "dense")

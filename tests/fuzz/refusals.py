@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import posenc
-from posenc import attention, explain_backend
+from posenc import attention
 from tests.fuzz.draw import Draw, Spec
 from tests.fuzz.encodings import ROTATIONS
 from tests.fuzz.modes import definition_result, float64_leaves
@@ -213,20 +213,6 @@ WRONG_VALUES: Mapping[str, list[object]] = {
         "yes", 2, -1, "position", [True], (True,), {}, 0.5, torch.tensor([True, False]), torch.tensor(2), object()
     ],
 }  # fmt: skip
-
-
-def refused(call: RandomCall, draw: Draw) -> float:
-    """A value that no call can take: a ValueError that names the argument, from `attention` and `explain_backend`."""
-    fault = draw.choice(draw.choice(FAULTS)(call))
-    call.notes.append(f"{fault.argument}: {fault.what}")
-    function = draw.choice([attention, attention, explain_backend])
-    try:
-        call_with(call, fault, function)
-    except ValueError as error:
-        if named(error, fault.argument) or legitimate(error, call):  # the call itself may be one to refuse
-            return 0.0
-        raise DisagreementError(f"the message does not name {fault.argument}: {error}") from error
-    raise DisagreementError(f"{function.__name__} takes {fault.argument} = {fault.what}")
 
 
 def _all(argument: str, values: Mapping[str, object]) -> list[Fault]:
