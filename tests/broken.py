@@ -69,6 +69,18 @@ class FloatBuffer(Sound):
         return bias * self.constants.to(bias).view(-1, *[1] * distance.ndim)
 
 
+class Bare(Sound):
+    """A parameter without an axis, which FSDP2 refuses, since it shards by the first."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__(num_heads)
+        self.slope = nn.Parameter(torch.ones(()))
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        slope = self.slope.to(precision(distance, self.slope))
+        return (-distance.abs() * slope).expand(self.num_heads, *distance.shape)
+
+
 class HiddenBuffer(Sound):
     """Constants in a buffer that is left out of the state dict."""
 
@@ -472,6 +484,7 @@ CAUGHT: tuple[tuple[type, str], ...] = (
     (DefaultDtype, "default_dtype"),
     (Float32Bias, "double_parameters"),
     (Detached, "gradients"),
+    (Bare, "state_dict_is_parameters"),
     (FloatBuffer, "state_dict_is_parameters"),
     (HiddenBuffer, "state_dict_is_parameters"),
     (Renamed, "strict_load"),

@@ -12,7 +12,7 @@ from posenc.testing.cases import Case, heads_of, tokens_of
 NAMES = [name for name, entry in CATALOGUE.items() if entry.hook_point in ("bias", "score", "weight")]
 # which PyTorch's kernel serves: it has NaN gradients from 1e10 on
 BARE = {"ssmax", "log_n", "step_temperature", "power_temperature", "sink", "selective_rope", "repo", "grape_context"}
-BARE |= {"dual_chunk", "leaky_rerope", "lm_infinite", "rerope", "self_extend", "streaming_llm", "string"}
+BARE |= {"dual_chunk", "leaky_rerope", "lm_infinite", "rerope", "self_extend", "streaming_llm", "string", "xpos"}
 SLACK = {"distance_mlp": 1e-4}  # float32 through layers that see distances as they are
 
 

@@ -14,7 +14,7 @@ from posenc import ALiBi, AxialRoPE, MRoPE, RoPE, T5Bias, attention, explain_bac
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid, on_all_axes
 from posenc.rotary import PoPE
-from posenc.testing import Case, check_encoding
+from posenc.testing import Case
 from posenc.testing.backends import SITUATIONS, call_of
 from tests.samples import INSIDE_ATTENTION
 
@@ -156,23 +156,8 @@ def test_a_window_and_a_mask_of_integers_for_a_layer() -> None:
         SelfAttention(24, 2, window=0)
 
 
-class Bare(posenc.BiasEncoding):
-    """A bias with a parameter that has no axis."""
-
-    def __init__(self, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads, self.slope = num_heads, nn.Parameter(torch.ones(()))
-
-    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        far = (k_pos.unsqueeze(-2) - q_pos.unsqueeze(-1)).abs().unsqueeze(-3)
-        return -(self.slope * far).expand(*far.shape[:-3], self.num_heads, -1, -1)
-
-
-def test_a_parameter_without_an_axis_is_found() -> None:
-    """FSDP2 refuses such, since it shards by the first axis."""
-    with pytest.raises(Exception) as raised:
-        check_encoding(lambda: Bare(4), num_heads=4)
-    assert "slope" in str(raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else raised.value)
+def test_checkpoints_of_parameters_without_an_axis_are_read() -> None:
+    """Their one number is a row of one now."""
     assert all(parameter.ndim for parameter in posenc.FIRE(4).parameters())
     old = {name: value.reshape(()) if value.numel() == 1 and name in ("c", "multiplier") else value
            for name, value in posenc.FIRE(4).state_dict().items()}  # fmt: skip
