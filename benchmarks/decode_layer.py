@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from posenc import RoPE, attention
 from posenc.layers import KVCache, SelfAttention
+from posenc.layers.cache.keys import NewTokens
 
 DIM, HEADS, WIDTH, WINDOW, PIECE = 512, 8, 64, 64, 4096
 BASE = "SDPA alone, over ready tensors"
@@ -134,7 +135,7 @@ def filled(layer: SelfAttention, tokens: int, **options: int) -> KVCache:
         for start in range(0, tokens, PIECE):
             count = min(PIECE, tokens - start)
             k, v = torch.randn(2, 1, HEADS, count, WIDTH).unbind(0)
-            cache.take(cache.extended(k, v, [None]))
+            cache._take(cache._extended(NewTokens(k, v, [None])))
     return cache
 
 

@@ -21,7 +21,7 @@ from posenc.arguments import check_flag, check_heads, check_kv_heads, check_numb
 from posenc.diffusion import latents
 from posenc.frequencies import Scaling
 from posenc.frequencies.host import Formula
-from posenc.layers import FoXPro, KVCache, SelfAttention, StickBreakingAttention
+from posenc.layers import FoXPro, KVCache, SelfAttention
 from posenc.positions import Audio, Image, Text, Video, grid
 
 Call = tuple[str, Callable[..., object], dict[str, object]]
@@ -226,8 +226,8 @@ COUNTS = {
 
 # Layers and their caches
 
-LAYERS = (SelfAttention, FoXPro, StickBreakingAttention)
-EDITS = {"crop": "tokens", "reorder": "rows", "select": "rows", "repeat": "times", "shift": "by"}
+LAYERS = (SelfAttention, FoXPro)
+EDITS = {"crop": "tokens", "select": "rows", "repeat": "times", "shift": "by"}
 
 
 def of_layer(*, cached: bool) -> Callable[..., object]:
@@ -271,13 +271,7 @@ def rows() -> Iterator[tuple[str, Callable[..., object], dict[str, object], str,
             yield f"a call, cached {cached}", of_layer(cached=cached), {}, name, OF_LAYERS
     for name in ("capacity", "window", "sinks", "slack"):
         yield "KVCache", KVCache, {}, name, OF_LAYERS
-    for method, name in (
-        ("crop", "tokens"),
-        ("reorder", "rows"),
-        ("select", "rows"),
-        ("repeat", "times"),
-        ("shift", "by"),
-    ):
+    for method, name in EDITS.items():
         yield f"KVCache.{method}", edited(method), {}, name, OF_LAYERS
 
 

@@ -18,6 +18,7 @@ import torch
 
 import posenc
 from posenc import ALiBi, RoPE, attention
+from posenc.layers import KVCache, SelfAttention
 
 SOURCE = str(Path(posenc.__file__).parent)
 LONGEST = 60  # lines of a function on these ways, its docstring apart
@@ -60,10 +61,18 @@ def plain_call(encoding: posenc.Encoding, heads: int, *, given: bool) -> Callabl
     return lambda: attention(q, k, v, [encoding], q_pos=at, k_pos=at)
 
 
+def decode_step() -> Callable[[], object]:
+    layer, cache, token = SelfAttention(512, 8, encodings=[RoPE(64)]), KVCache(), torch.randn(1, 1, 512)
+    with torch.no_grad():
+        layer(torch.randn(1, 10, 512), cache=cache)
+    return lambda: layer(token, cache=cache)
+
+
 WAYS: dict[str, tuple[Callable[[], Callable[[], object]], int, int]] = {
     "rope": (lambda: plain_call(RoPE(128), 16, given=True), 60, 14),
     "rope, default positions": (lambda: plain_call(RoPE(128), 16, given=False), 60, 14),
     "alibi": (lambda: plain_call(ALiBi(16), 16, given=False), 70, 16),
+    "decode step of a layer": (decode_step, 60, 14),
     "alibi, given positions": (lambda: plain_call(ALiBi(16), 16, given=True), 70, 16),
 }
 

@@ -34,6 +34,7 @@ from posenc import (
 from posenc.bias.alibi import alibi_slopes
 from posenc.lab.cost.timing import Run
 from posenc.layers import KVCache, SelfAttention, StaticKVCache
+from posenc.layers.cache.keys import NewTokens
 
 Call = Callable[..., Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -514,7 +515,7 @@ def grown(k: Tensor, v: Tensor) -> KVCache:
     """A growing cache of these keys and values, which count as rotated."""
     cache = KVCache()
     with torch.no_grad():
-        cache.take(cache.extended(k, v, [None]))
+        cache._take(cache._extended(NewTokens(k, v, [None])))
     return cache
 
 

@@ -110,7 +110,7 @@ def attention(
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        watched = hooked(call)
+        watched = hooked(call) if call.bias or call.score or call.weight is not None else None
         if call.score and backend != "dense" and watched is None:
             call = rewritten(call)
         chosen = choose(call, backend, watched)

@@ -269,8 +269,10 @@ def prepare_call(
         ValueError: for anything that does not fit; the text names the argument.
     """
     check_tensors(q, k, v)
-    check_encodings(encodings, q.shape[1], q.shape[2])
-    axes = axes_of(encodings)
+    axes = 0
+    if encodings:
+        check_encodings(encodings, q.shape[1], q.shape[2])
+        axes = axes_of(encodings)
     if axes > 1:
         q_pos, k_pos, causal = plain_positions(encodings, q, k, q_pos, k_pos, causal, axes)
     causal = causal_order(causal, encodings, axes)
@@ -278,10 +280,35 @@ def prepare_call(
         check_order(q, k, causal)
     if axes == 0 and causal != "positions" and not (q_pos is None and k_pos is None):
         q_pos, k_pos = without_coordinates(q_pos, q), without_coordinates(k_pos, k)
-    positions = check_positions(q, k, q_pos, k_pos, max(axes, 1))
+    positions = None
+    if axes > 1 or q_pos is not None or k_pos is not None:
+        positions = check_positions(q, k, q_pos, k_pos, max(axes, 1))
     states: Sequence[Tensor | None] = [None] * len(encodings)
     if x is not None or token_states is not None:
         states = token_states_of(encodings, x, token_states, k)
+    call = AttentionCall(
+        q, k, v, *_by_hook_point(encodings, states), causal,
+        float(q.shape[-1] ** -0.5) if scale is None else check_scale(scale, q.shape[-1]),
+        positions, positions is None, max(axes, 1),
+        None if mask is None else check_mask(mask, q, k),
+        None if segments is None else check_segments(segments, q, k),
+        None if window is None else check_window(window),
+        tolerance if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance),
+        None if softcap is None else check_softcap(softcap),
+        None if isinstance(dropout, float) and dropout == 0.0 else check_dropout(dropout),
+    )  # fmt: skip
+    length = None if length is None else check_length(length)
+    if q.shape[0] == 0 or q.shape[2] == 0 or (not encodings and positions is None):
+        return call  # an empty call is checked like any other, and nothing is computed
+    return _with_positions(call, encodings, length)
+
+
+def _by_hook_point(
+    encodings: Sequence[Encoding], states: Sequence[Tensor | None]
+) -> tuple[
+    tuple[BiasEncoding, ...], tuple[ScoreEncoding, ...], WeightEncoding | None, tuple[Tensor | None, ...], Tensor | None
+]:
+    """Biases, score encodings and what replaces softmax; the states of the score encodings and of the last."""
     bias: list[BiasEncoding] = []
     score: list[ScoreEncoding] = []
     score_states: list[Tensor | None] = []
@@ -294,20 +321,7 @@ def prepare_call(
             score_states.append(state)
         elif isinstance(encoding, WeightEncoding):
             weight, weight_state = encoding, state
-    call = AttentionCall(
-        q, k, v, tuple(bias), tuple(score), weight, tuple(score_states), weight_state, causal,
-        check_scale(scale, q.shape[-1]), positions, positions is None, max(axes, 1),
-        None if mask is None else check_mask(mask, q, k),
-        None if segments is None else check_segments(segments, q, k),
-        None if window is None else check_window(window),
-        tolerance if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance),
-        None if softcap is None else check_softcap(softcap),
-        None if isinstance(dropout, float) and dropout == 0.0 else check_dropout(dropout),
-    )  # fmt: skip
-    length = None if length is None else check_length(length)
-    if q.shape[0] == 0 or q.shape[2] == 0:  # checked like any other call, and nothing is computed
-        return call
-    return _with_positions(call, encodings, length)
+    return tuple(bias), tuple(score), weight, tuple(score_states), weight_state
 
 
 def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: int | None) -> AttentionCall:

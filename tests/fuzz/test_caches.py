@@ -168,7 +168,7 @@ class Run:
     def _reorder(self, text: Text) -> None:
         if text.real[0]:
             indices = [self.draw.randrange(len(text.rows)) for _ in text.rows]
-            text.cache.reorder(torch.tensor(indices))
+            text.cache.select(torch.tensor(indices))
             text.taken(indices)
 
     def _select(self, text: Text) -> None:

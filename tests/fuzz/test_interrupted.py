@@ -156,7 +156,7 @@ class InterruptedRun(Run):
         indices = [self.draw.randrange(len(text.rows)) for _ in text.rows]
         version = getattr(text.cache, "version", None)
         held = text.cache.k[:, :, : len(text.real[0])].detach().clone()
-        self._cut_off("rows", lambda: text.cache.reorder(torch.tensor(indices)))
+        self._cut_off("rows", lambda: text.cache.select(torch.tensor(indices)))
         if self._again(text):
             return
         done = text.cache.version != version if version is not None else not torch.equal(

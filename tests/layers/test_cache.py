@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posenc.layers import KVCache
+from posenc.layers.cache.keys import NewTokens
 
 
 def tokens(n, batch=2, start=0):
@@ -13,10 +14,11 @@ def tokens(n, batch=2, start=0):
     return k, -k
 
 
-def grow(cache, n, batch=2, token_states=(), **options):
-    draft = cache.extended(*tokens(n, batch, cache.seen), list(token_states), **options)
+def grow(cache, n, batch=2, **options):
+    given = options.get("positions") is not None
+    draft = cache._extended(NewTokens(*tokens(n, batch, cache.seen), positions_from_caller=given, **options))
     assert draft.k.shape == draft.v.shape
-    cache.take(draft)
+    cache._take(draft)
     return cache
 
 
@@ -51,13 +53,13 @@ def test_positions_of_several_coordinates():
 def test_a_draft_leaves_the_cache_alone():
     cache = grow(KVCache(), 2)
     for _ in range(2):
-        draft = cache.extended(*tokens(1, start=5), [])
+        draft = cache._extended(NewTokens(*tokens(1, start=5)))
         assert draft.k[0, 0, :, 0].tolist() == [0, 1, 5]
         assert cache.k[0, 0, :, 0].tolist() == [0, 1]
     grow(cache, 1)
     assert cache.k[0, 0, :, 0].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="pending"):
-        cache.take(draft)
+    with pytest.raises(ValueError, match="keys"):
+        cache._take(draft)
 
 
 @pytest.mark.parametrize(
@@ -70,5 +72,5 @@ def test_a_draft_leaves_the_cache_alone():
 def test_refusals_name_the_argument(options, batch, words):
     cache = grow(KVCache(), 2)
     with pytest.raises(ValueError) as error:
-        cache.extended(*tokens(1, batch), [], **options)
+        cache._extended(NewTokens(*tokens(1, batch), **options))
     assert words in str(error.value)

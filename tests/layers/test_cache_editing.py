@@ -126,7 +126,7 @@ def test_a_copy_keeps_its_positions_when_rows_of_the_original_change():
     cache = KVCache()
     module(x[:, :8], at[:8], cache=cache)
     fork = copy.copy(cache)
-    cache.reorder(torch.tensor([2, 1, 0]))
+    cache.select(torch.tensor([2, 1, 0]))
     cache.crop(4)
     module(x.flip(0)[:, 4:6], at[4:6] + 1, cache=cache)
     assert torch.equal(fork.positions, at[None, :8])
@@ -138,7 +138,7 @@ def test_fox_pro_follows_its_rows_and_refuses_to_forget_its_newest():
     module, x = FoXPro(DIM, HEADS, encodings=[RoPE(8)], init_std=0.4).requires_grad_(False), tokens()
     full, rows = module(x), torch.tensor([2, 0, 0, 1])
     cache = filled(module, x[:, :9])
-    cache.reorder(rows)
+    cache.select(rows)
     assert gap(module(x[rows, 9:], cache=cache), full[rows, 9:]) < CLOSE
     with pytest.raises(ValueError, match="FoXPro"):
         cache.crop(1)

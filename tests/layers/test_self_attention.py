@@ -266,9 +266,9 @@ def test_a_step_goes_through_what_a_cache_of_ones_own_overrides():
     class Counting(KVCache):
         calls = 0
 
-        def take(self, *args, **options):
+        def _take(self, *args, **options):
             self.calls += 1
-            super().take(*args, **options)
+            super()._take(*args, **options)
 
     module, x, cache = layer([RoPE(8)]), tokens(), Counting()
     out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)

@@ -216,7 +216,7 @@ def test_inductor_makes_the_same_steps():
         (lambda m, c, x: layer(ForgetGate(DIM, num_heads=HEADS))(x[:, :1], cache=c), "cache"),
         (lambda m, c, x: FoXPro(DIM, HEADS).static_cache(2, 8), "FoXPro"),
         (lambda m, c, x: c.crop(6), "tokens"),
-        (lambda m, c, x: c.reorder(torch.tensor([0])), "rows"),
+        (lambda m, c, x: c.select(torch.tensor([0])), "rows"),
     ],
 )
 def test_refusals_name_the_argument_and_change_nothing(call, words):

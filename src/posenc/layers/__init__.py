@@ -6,7 +6,6 @@ from posenc.layers.cache import rerotate as rerotate
 from posenc.layers.fox_pro import FoXPro as FoXPro
 from posenc.layers.latent import LatentAttention as LatentAttention
 from posenc.layers.self_attention import SelfAttention as SelfAttention
-from posenc.layers.stick_breaking import StickBreakingAttention as StickBreakingAttention
 
 __all__ = [
     "FoXPro",
@@ -15,5 +14,4 @@ __all__ = [
     "rerotate",
     "SelfAttention",
     "StaticKVCache",
-    "StickBreakingAttention",
 ]

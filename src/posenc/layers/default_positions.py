@@ -32,7 +32,7 @@ def default_positions(
     >>> default_positions(4, torch.device("cpu"), attention_mask=torch.tensor([[False, True, True, True]])).tolist()
     [[0, 0, 1, 2]]
     """
-    if attention_mask is None and segments is None and (cache is None or cache.counted_only):
+    if attention_mask is None and segments is None and (cache is None or cache._counted_only):
         start = 0 if cache is None else cache.next
         return torch.arange(start, start + tokens, device=device)
     before = None if cache is None or not len(cache) else cache

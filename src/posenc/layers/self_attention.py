@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_flag
+from posenc.arguments import check_flag, check_kv_heads, check_whole, shown
 from posenc.attend import Backend, attention, check_backend
 from posenc.dropout import check_dropout
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
-from posenc.layers.cache.guard import one_thread
+from posenc.layers.cache.keys import NewTokens, mask_for, positions_for, window_bounds, without_cache
+from posenc.layers.cache.token_buffers import one_thread
 from posenc.layers.default_positions import default_positions
-from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
-from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
-from posenc.positions.videos import on_all_axes
+from posenc.positions import check, on_all_axes
 from posenc.rotate import near_origin
 from posenc.validate import (
     as_list,
@@ -26,7 +25,6 @@ from posenc.validate import (
     causal_order,
     check_encodings,
     check_length,
-    check_mask,
     check_scale,
     check_softcap,
     check_window,
@@ -45,6 +43,8 @@ class SelfAttention(nn.Module):
         head_dim: width of a head, default ``dim // num_heads``.
         encodings: any list; embeddings act on the layer's input x, the others in attention.
         qk_norm: RMS norm of queries and keys per head, before their rotation.
+        head_norm: group norm of each head's result, before the output projection. The layer of stick-breaking has it
+            (Tan et al., arXiv 2410.17980): without it the size of a result would tell how much of the stick is left.
         bias: whether the projections have one.
         causal: whether a token attends only to tokens up to itself. None: True, and an error where positions have two
             or more coordinates, as of images, which must state it.
@@ -72,6 +72,7 @@ class SelfAttention(nn.Module):
         head_dim: int | None = None,
         encodings: Sequence[Encoding] = (),
         qk_norm: bool = False,
+        head_norm: bool = False,
         bias: bool = False,
         causal: bool | None = None,
         window: int | None = None,
@@ -103,6 +104,9 @@ class SelfAttention(nn.Module):
         self.o_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
         self.q_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
         self.k_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
+        self.head_norm: nn.Module | None = None
+        if check_flag("head_norm", head_norm):
+            self.head_norm = nn.GroupNorm(num_heads, num_heads * head_dim, eps=1e-5)
         self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
         self.encodings = nn.ModuleList(inside)
 
@@ -142,15 +146,8 @@ class SelfAttention(nn.Module):
                 The cache forgets tokens behind it, and no later call may then attend further.
         """
         with one_thread(cache):
-            check_input(x, self.dim)
-            attention_mask = real_tokens(attention_mask)
-            if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
-                positions = on_all_axes(positions, self.axes)
-            check_positions(
-                x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes
-            )
-            check_options(x, segments, cache, tables)
-            check_length(length)
+            positions, attention_mask = self._checked(x, positions, attention_mask, segments, cache, tables)
+            length = None if length is None else check_length(length)
             window = self.window if window is None else check_window(window)
             here, per_row = self._positions(x, positions, attention_mask, segments, cache)
             for embedding in self.embeddings:
@@ -160,28 +157,38 @@ class SelfAttention(nn.Module):
             rotated = rotates_before_cache(acting, length, tables)
             if rotated:
                 q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
+            states: list[Tensor | None] = []
+            for encoding in acting:
+                states.append(encoding.token_state(x) if isinstance(encoding, ScoreEncoding) else None)
             new = NewTokens(
-                k, v, [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in acting],
-                here, positions is not None, per_row, attention_mask, segments, mask, window, length, rotated,
-                max(self.axes, 1),
+                k, v, states, here, positions is not None, per_row, attention_mask, segments, mask, window, length,
+                rotated, max(self.axes, 1),
             )  # fmt: skip
-            learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
-            keys = visible_keys(new, cache, acting, self.causal, learns=learns)
+            if cache is None:
+                keys = without_cache(new)
+            else:
+                learns = torch.is_grad_enabled() and may_learn((self, *acting), x)
+                keys = cache._extended(new, acting, self.causal, learns=learns)
             left: list[Encoding] = []
-            token_states: list[Tensor | None] = []
-            for encoding, remembered in zip(acting, keys.token_states, strict=True):
+            states_left: list[Tensor | None] = []
+            for encoding, state in zip(acting, keys.token_states, strict=True):
                 if not (rotated and isinstance(encoding, RotaryEncoding)):
                     left.append(encoding)
-                    token_states.append(remembered)
-            q_pos, k_pos = keys.positions(left, self.causal)
+                    states_left.append(state)
+            q_pos = k_pos = all_masks = None
+            if left or self.causal == "positions":
+                q_pos, k_pos = positions_for(new, keys, left, self.causal)
+            if not (keys.mask is None and keys.attention_mask is None and keys.visible is None):
+                all_masks = mask_for(keys, q)
             call = partial(
-                attention, encodings=left, q_pos=q_pos, k_pos=k_pos, token_states=token_states,
-                mask=keys.mask(check_mask(keys.caller_mask, q, keys.k)), segments=keys.segments, causal=self.causal,
+                attention, encodings=left, q_pos=q_pos, k_pos=k_pos, token_states=states_left or None,
+                mask=all_masks, segments=keys.segments, causal=self.causal,
                 scale=self.scale, length=None if rotated else length, window=keys.window, backend=self.backend,
                 softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
             )  # fmt: skip
             merged = self._merge(self._attend(q, keys.k, keys.v, call), x)
-            keys.commit(last)  # only now: a call that fails leaves the cache as it was
+            if cache is not None:
+                cache._take(keys, last)  # only now: a call that fails leaves the cache as it was
             return merged
 
     if TYPE_CHECKING:  # nn.Module types calls as Any
@@ -212,11 +219,11 @@ class SelfAttention(nn.Module):
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
             _, k, v, last = self._project(token, None, None, None, None)
-            remembered = [e.token_state(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
+            states = [e.token_state(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
         if last:
             raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
         return StaticKVCache(
-            [k, v, *remembered], batch_size, capacity,
+            [k, v, *states], batch_size, capacity,
             axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
             rotated=rotates_before_cache(self._acting(), length, None), length=length,
         )  # fmt: skip
@@ -227,7 +234,7 @@ class SelfAttention(nn.Module):
 
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
-        return [e for e in self.encodings if isinstance(e, Encoding)]
+        return cast("list[Encoding]", list(self.encodings))
 
     def _project(
         self,
@@ -238,24 +245,56 @@ class SelfAttention(nn.Module):
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        q = self._by_heads(self.q_proj(x), self.num_heads)
-        k = self._by_heads(self.k_proj(x), self.num_kv_heads)
-        v = self._by_heads(self.v_proj(x), self.num_kv_heads)
+        (batch, tokens, _), width = x.shape, self.head_dim
+        q = self.q_proj(x).view(batch, tokens, self.num_heads, width).transpose(1, 2)
+        k = self.k_proj(x).view(batch, tokens, self.num_kv_heads, width).transpose(1, 2)
+        v = self.v_proj(x).view(batch, tokens, self.num_kv_heads, width).transpose(1, 2)
         return self.q_norm(q), self.k_norm(k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
         """Results of the heads, ``(batch, heads, tokens, value_dim)``; ``call`` is `attention` with all but these."""
         return call(q, k, v)
 
-    def _by_heads(self, x: Tensor, heads: int) -> Tensor:
-        """``(batch, tokens, heads · head_dim)`` as ``(batch, heads, tokens, head_dim)``."""
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
-
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
-        merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        tokens = out.transpose(1, 2).flatten(2)
+        if self.head_norm is not None:
+            tokens = self.head_norm(tokens.flatten(0, 1)).view(tokens.shape)  # each token is a row of its own
+        merged: Tensor = self.o_proj(tokens)
         return merged
+
+    def _checked(
+        self,
+        x: Tensor,
+        positions: Tensor | None,
+        attention_mask: Tensor | None,
+        segments: Tensor | None,
+        cache: KVCache | StaticKVCache | None,
+        tables: Sequence[Table] | None,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Positions, of text on all axes, and padding as bool; a ValueError where any of the arguments does not fit."""
+        if not isinstance(x, Tensor) or x.ndim != 3 or x.shape[-1] != self.dim:
+            raise ValueError(f"x must be a tensor (batch, tokens, {self.dim}), got {shown(x)}")
+        if positions is not None and self.axes:
+            if self.plain_positions and is_plain(positions, x[:, None], self.axes):
+                positions = on_all_axes(positions, self.axes)
+            check("positions", positions, x.shape[1], x.shape[0], self.axes)
+        elif self.axes > 1 and not self.plain_positions:
+            raise ValueError(
+                f"positions must be given: these encodings need {self.axes} coordinates a position, (tokens, "
+                f"{self.axes}) or (batch, tokens, {self.axes}); posenc.positions.grid(rows, columns) makes an image's"
+            )
+        if attention_mask is not None:
+            attention_mask = real_tokens(attention_mask, x)
+        if segments is not None:
+            _check_segments(segments, x)
+        if cache is not None and not isinstance(cache, KVCache | StaticKVCache):
+            raise ValueError(f"cache must be a KVCache, a StaticKVCache or None, got {shown(cache)}")
+        if tables is not None and not (
+            isinstance(tables, list | tuple) and all(isinstance(table, tuple) for table in tables)
+        ):
+            raise ValueError(f"tables must hold the result of each rotary encoding's table(...), got {shown(tables)}")
+        return positions, attention_mask
 
     def _positions(
         self,
@@ -269,10 +308,16 @@ class SelfAttention(nn.Module):
         if not self.axes or positions is not None:
             return positions if self.axes else None, False
         if isinstance(cache, StaticKVCache):
-            return cache.following(x.shape[1], attention_mask), True
-        if cache is not None:
-            cache.check_positions(positions)
-        counted = default_positions(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
+            return cache._following(x.shape[1], attention_mask), True
+        if cache is not None and cache.positions_from_caller:
+            cache._check_goes_on()
+        if attention_mask is None and segments is None and (cache is None or cache._counted_only):
+            start = 0 if cache is None else cache.next
+            counted = torch.arange(start, start + x.shape[1], device=x.device)
+        else:
+            counted = default_positions(
+                x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache
+            )
         return on_all_axes(counted, self.axes) if self.axes > 1 else counted, counted.ndim == 2
 
     def extra_repr(self) -> str:
@@ -309,17 +354,57 @@ def _rotate(
     cached: bool,
 ) -> tuple[Tensor, Tensor]:
     """q and k after all rotations, by the tables if a caller passed them; ``cached``: other calls rotate other keys."""
-    rotary = [e for e in encodings if isinstance(e, RotaryEncoding)]
     if tables is None:
-        for encoding in rotary:  # each computes one table for both, and rotates them together where that is faster
-            span = (length,) if encoding.length_dependent else ()
+        for encoding in encodings:  # each makes one table for both, and rotates them together where that is faster
+            if not isinstance(encoding, RotaryEncoding):
+                continue
             at = positions, positions
-            if positions is not None and not cached:
+            if positions is not None and not cached and encoding.relative and torch.is_grad_enabled():
                 at = near_origin(encoding, encodings, positions, positions)
+            span = (length,) if encoding.length_dependent else ()
             q, k = nn.Module.__call__(encoding, q, k, *at, *span)
         return q, k
+    rotary = [e for e in encodings if isinstance(e, RotaryEncoding)]
     if len(tables) != len(rotary):
         raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")
     for encoding, table in zip(rotary, tables, strict=True):
         q, k = encoding.rotate_queries(q, table), encoding.rotate(k, table)
     return q, k
+
+
+def may_learn(modules: Iterable[nn.Module], x: Tensor) -> bool:
+    """Whether a backward pass may follow a call; encodings that a layer borrows are not among its own modules."""
+    return x.requires_grad or any(p.requires_grad for module in modules for p in module.parameters())
+
+
+def check_widths(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> tuple[int, int]:
+    """Key heads and the width of a head; a ValueError unless the sizes of a layer fit together."""
+    check_whole("dim", dim)
+    num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
+    if head_dim is None:
+        if dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
+        return num_kv_heads, dim // num_heads
+    check_whole("head_dim", head_dim)
+    return num_kv_heads, head_dim
+
+
+def _check_segments(segments: Tensor, x: Tensor) -> None:
+    """Raise a ValueError unless documents fit the tokens of x."""
+    fits = isinstance(segments, Tensor) and segments.ndim in (1, 2) and segments.shape[-1] == x.shape[1]
+    if fits and (segments.ndim == 1 or segments.shape[0] == 1 or segments.shape[0] == x.shape[0]):
+        return
+    got = tuple(segments.shape) if isinstance(segments, Tensor) else shown(segments)
+    raise ValueError(f"segments must be (tokens,) or (batch, tokens) = {tuple(x.shape[:2])}, got {got}")
+
+
+def real_tokens(attention_mask: Tensor, x: Tensor) -> Tensor:
+    """Padding as bool; integers 0 and 1, as tokenizers of transformers give them, stand for False and True."""
+    mask = attention_mask
+    if isinstance(mask, Tensor) and not mask.is_floating_point() and not mask.is_complex():
+        mask = mask.bool()
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == x.shape[:2]:
+        return mask
+    raise ValueError(
+        f"attention_mask must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, got {shown(mask)}"
+    )

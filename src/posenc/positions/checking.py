@@ -12,7 +12,7 @@ from posenc.tracing import stand_ins
 
 NOWHERE = -(2**31)  # exact in int32, float32 and whatever is wider
 _DEFAULTS: WeakValueDictionary[tuple[int, torch.device], Tensor] = WeakValueDictionary()
-_MARK = "_posenc_default"  # an attribute of the tensor itself: no view and no result of an operation has it
+DEFAULT_MARK = "_posenc_default"  # an attribute of the tensor itself: no view and no result of an operation has it
 
 
 def default_positions(tokens: int, device: torch.device) -> Tensor:
@@ -29,14 +29,14 @@ def default_positions(tokens: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # an inference tensor has no version to tell by
         numbers = torch.arange(tokens, device=device)
     if type(numbers) is Tensor:
-        setattr(numbers, _MARK, True)
+        setattr(numbers, DEFAULT_MARK, True)
         _DEFAULTS[tokens, device] = numbers
     return numbers
 
 
 def is_default(positions: Tensor) -> bool:
     """Whether this is a tensor of `default_positions`, and nobody has written into it."""
-    return hasattr(positions, _MARK) and positions._version == 0 and not stand_ins()
+    return hasattr(positions, DEFAULT_MARK) and positions._version == 0 and not stand_ins()
 
 
 def nowhere(positions: Tensor, axes: int) -> Tensor:

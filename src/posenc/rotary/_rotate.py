@@ -30,7 +30,7 @@ from posenc.arguments import TRANSPOSE_HINT
 from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
-from posenc.tracing import exporting, has_tangent, has_transforms, tracing
+from posenc.tracing import exporting, has_tangent, has_transforms, tracing, transformed
 
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
@@ -44,9 +44,12 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
         return _exported.by_operator(x, cos, sin, layout == "interleaved")
     if _plain_only(x, cos):
         return _stacked(x, cos, sin, layout)
-    if (x.requires_grad and torch.is_grad_enabled()) or has_tangent((x, cos, sin)):
+    special = transformed()
+    if special and has_transforms():
+        return _stacked(x, cos, sin, layout)
+    if (x.requires_grad and torch.is_grad_enabled()) or (special and has_tangent((x, cos, sin))):
         if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
-            return _in_one(x, cos, sin)
+            return rotate_doubled(x, *doubled(cos, sin))
         rotated: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return rotated
     return _rotated(x, cos, sin, layout, False)
@@ -63,7 +66,7 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
     if x.numel() and any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
         raise ValueError("x must not be expanded to be rotated in place: several elements share memory; use rotate")
     check_tokens(x, cos)
-    if _plain_only(x, cos):
+    if _plain_only(x, cos) or has_transforms():
         return x.copy_(rotate_pairs(x, cos, sin, layout))
     rotary = x[..., : 2 * cos.shape[-1]]
     if layout == "interleaved" and x.dtype == cos.dtype and _is_complex_in_memory(rotary):
@@ -84,13 +87,12 @@ def check_tokens(x: Tensor, cos: Tensor) -> None:
 
 
 def _plain_only(x: Tensor, cos: Tensor) -> bool:
-    """Whether compilers, exporters, transforms, learned tables, other devices or subclasses ask for plain forms."""
+    """Whether compilers, exporters, learned tables, other devices or subclasses ask for plain forms."""
     return (
         tracing()
         or not (x.is_cpu or x.is_cuda)
         or type(x) not in (Tensor, torch.nn.Parameter)
         or (cos.requires_grad and torch.is_grad_enabled())
-        or has_transforms()
     )
 
 
@@ -154,18 +156,16 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool)
     return out
 
 
-def _in_one(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The whole of every row at once: few operations, each with a derivative of its own that keeps tables alone."""
-    return rotate_doubled(x, *doubled(cos, sin))
-
-
 def doubled(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """cos and signed sin of every channel of layout half, ``(..., 2 · pairs)``, as `rotate_doubled` takes them."""
     return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
 def rotate_doubled(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rows of ``x`` rotated by `doubled` cos and sin, in the fewest calls: for few numbers."""
+    """Rows of ``x`` rotated by `doubled` cos and sin as a whole, in the fewest operations: for few numbers.
+
+    Each operation has a derivative of its own that keeps tables alone.
+    """
     wide = x if x.dtype == cos.dtype else x.to(cos.dtype)
     out = (wide * cos).addcmul_(wide.roll(cos.shape[-1] // 2, -1), sin)
     return out if wide is x else out.to(x.dtype)
@@ -174,7 +174,7 @@ def rotate_doubled(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     """One product with doubled cos, which makes the result, and two into its halves."""
     if x.numel() <= FEW:
-        return _in_one(x, cos, -sin if inverse else sin)
+        return rotate_doubled(x, *doubled(cos, -sin if inverse else sin))
     pairs = cos.shape[-1]
     sign = 1.0 if inverse else -1.0
     out = x * torch.cat([cos, cos], -1)

@@ -30,7 +30,7 @@ from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
-from posenc.positions.checking import is_default
+from posenc.positions.checking import DEFAULT_MARK, is_default
 from posenc.rotary._default_tables import default_table
 from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
@@ -119,12 +119,14 @@ class RoPE(RotaryEncoding, RoPESpec):
         With a base a head they are ``(*batch, heads, tokens, pairs)``. A length-dependent scaling spans ``length``,
         or else each row's last position + 1.
         """
-        position.check_dtype("positions", positions)
+        if not isinstance(positions, Tensor) or positions.dtype != torch.int64:
+            position.check_dtype("positions", positions)
         dtype = torch.float32
         if like is not None:
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
-        if self._fixed is not None and self._fewest is None and is_default(positions):
+        default = hasattr(positions, DEFAULT_MARK) and is_default(positions)
+        if default and self._fixed is not None and self._fewest is None:
             return default_table(self._fixed, positions, dtype)
         spectrum = self._fixed or self._table_spanning(positions, length)
         return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)

@@ -74,7 +74,7 @@ class KVLayer(CacheLayerMixin):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes what row ``beam_idx[i]`` was."""
-        self.kv.reorder(beam_idx)
+        self.kv.select(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row ``repeats`` times."""

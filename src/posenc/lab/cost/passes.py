@@ -24,6 +24,7 @@ from posenc.lab.cost.costs import MODEL_PASSES
 from posenc.lab.models.decoder import VOCABULARY, Decoder
 from posenc.lab.specs import Shape, build_encodings, encoding_names
 from posenc.layers import KVCache, SelfAttention
+from posenc.layers.cache.keys import NewTokens
 
 PIECE = 256  # tokens that a cache is filled with at a time
 MOST_SECONDS = 24 * 3600  # of one cell
@@ -129,7 +130,8 @@ def fill_cache(layer: nn.Module, x: Tensor, size: int = PIECE) -> KVCache:
         layer(piece, torch.arange(start, start + piece.shape[1], device=x.device), cache=part)
         if part.k is None or part.v is None:
             raise RuntimeError("the layer filled no cache")
-        full.take(full.extended(part.k, part.v, part.token_states, rotated=part.rotated, length=part.length), part.last)
+        new = NewTokens(part.k, part.v, part.token_states, length=part.length, rotated=part.rotated)
+        full._take(full._extended(new), part.last)
     return full
 
 
@@ -151,7 +153,7 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
     acting: list[Encoding] = [e for e in layer.encodings if isinstance(e, Encoding)]
     token_states = [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in acting]
     if cache is not None:
-        draft = cache.extended(k, v, token_states, rotated=cache.rotated, length=cache.length)
+        draft = cache._extended(NewTokens(k, v, token_states, length=cache.length, rotated=cache.rotated))
         k, v, token_states = draft.k, draft.v, draft.token_states
     rotated = cache is not None and cache.rotated
     pairs = zip(acting, token_states, strict=True)

@@ -1,7 +1,7 @@
-"""`KVCache`: what one attention layer keeps between calls: keys, values, positions and what encodings keep.
+"""`KVCache`: what one attention layer keeps between calls: keys, values, positions and token states.
 
-A call goes in two steps, so that a failing call leaves the cache as it was: `KVCache.extended` returns the pending keys
-(cached and new), and `KVCache.take` keeps them once attention has run.
+A call goes in two steps, so that a failing call leaves the cache as it was: ``_extended`` returns the keys to attend to
+(cached and new), and ``_take`` keeps them once attention has run.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import Encoding
-from posenc.layers.cache.guard import Guard
-from posenc.layers.cache.padding import compacted
-from posenc.layers.cache.pending import PendingKeys, count_with_gap, pending_keys
+from posenc.layers.cache.keys import GrowingStep, Keys, NewTokens, columns, count_with_gap, window_bounds
+from posenc.layers.cache.padding import compacted, within
 from posenc.layers.cache.rerotation import check_movable, rerotate
 from posenc.layers.cache.token_buffers import (
     PADDING,
     POSITIONS,
     SEGMENTS,
     TOKEN_STATES,
+    Guard,
     K,
     TokenBuffers,
     TokenData,
@@ -31,8 +31,11 @@ from posenc.layers.cache.token_buffers import (
     concatenated,
     first_and_last,
     num_tokens,
+    token_axis,
 )
 from posenc.positions import nowhere
+from posenc.tracing import tracing
+from posenc.validate import Causal
 
 
 class KVCache:
@@ -64,6 +67,7 @@ class KVCache:
                 raise ValueError(f"{name} must be an integer of at least {least}, in tokens, got {value!r}")
         self.window, self.sinks, self.slack = window, sinks, slack
         self._buffers = TokenBuffers(capacity)
+        self._guard = self._buffers.guard
         self._forget()
 
     def _forget(self) -> None:
@@ -79,11 +83,6 @@ class KVCache:
         self.dropped_window: int | None = None  # window by which tokens were forgotten
         self.uncompacted: int | None = None  # newest tokens that no compaction of rows has moved; None: all
         self.version = 0  # pending keys of another version are refused
-
-    @property
-    def guard(self) -> Guard:
-        """Refuses calls of other threads, and all calls after an interrupted change."""
-        return self._buffers.guard
 
     def __len__(self) -> int:
         """Tokens kept, padding included."""
@@ -120,7 +119,7 @@ class KVCache:
         return [self._buffers.live(kind) for kind in range(TOKEN_STATES, len(self._buffers.held))] if len(self) else []
 
     @property
-    def counted_only(self) -> bool:
+    def _counted_only(self) -> bool:
         """Whether positions count, and there is neither padding nor any document."""
         buffers = self._buffers
         held = buffers.held
@@ -128,7 +127,7 @@ class KVCache:
             return True
         return held[POSITIONS] is None and held[PADDING] is None and held[SEGMENTS] is None
 
-    def counted_positions(self, device: torch.device) -> Tensor:
+    def _counted(self, device: torch.device) -> Tensor:
         """Positions of the kept tokens where they count, ``(tokens,)``."""
         return count_with_gap(self.next, len(self), self.detached_sinks, device)
 
@@ -137,97 +136,130 @@ class KVCache:
         """Positions between the sinks, or the start, and the oldest other token kept, where positions count."""
         return self.next - len(self)
 
-    def check_positions(self, positions: Tensor | None) -> None:
-        """Raise a ValueError where a caller who gave positions gives none any more."""
-        if positions is None and self.positions_from_caller and len(self):
-            raise ValueError("positions must be given, as they were in an earlier call that shares this cache")
-
-    def extended(
-        self,
-        k: Tensor,
-        v: Tensor,
-        token_states: Sequence[Tensor | None] = (),
-        *,
-        positions: Tensor | None = None,
-        derived: bool = False,
-        attention_mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        rotated: bool = True,
-        length: int | None = None,
-        axes: int = 1,
-        window: int | None = None,
-        droppable: bool = True,
-        in_place: bool = True,
-    ) -> PendingKeys:
-        """All keys and values, the new call's included; the cache stays as it is until `take`.
+    def _extended(
+        self, new: NewTokens, encodings: Sequence[Encoding] = (), causal: Causal = True, *, learns: bool = False
+    ) -> Keys:
+        """All keys and values, the new call's included; the cache stays as it is until `_take`.
 
         Args:
-            k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
-            token_states: what encodings keep of them, one per encoding.
-            positions: ``(*batch, tokens, ...)``; None: they count on.
-            derived: whether positions follow from attention_mask and segments, rather than from a caller.
-            attention_mask, segments: of the new tokens, ``(*batch, tokens)``.
-            rotated: whether k is.
-            length: the length that was declared for its rotation.
-            axes: coordinates of a position.
-            window: tokens that a token attends to.
-            droppable: whether tokens beyond the window count for nothing at all.
-            in_place: False where a backward pass may follow.
+            new: what the call projected from its input.
+            encodings: the layer's inside attention.
+            causal: as in `attention`.
+            learns: whether a backward pass may follow.
         """
-        self.guard.check()
-        past, tokens = len(self), k.shape[2]
-        new: TokenData = [k, v, positions, attention_mask, segments, *token_states]
-        for kind, of_axes in ((POSITIONS, axes), (PADDING, 1), (SEGMENTS, 1)):
-            if new[kind] is not None:
-                new[kind] = _rows(new[kind], of_axes)
-        self._check(new, rotated, length, axes)
-        window = self._window_of(window, droppable, segments)
-        in_place = in_place and not torch.compiler.is_compiling()
-        if past and not (self.counted_only and positions is None and attention_mask is None):
-            self._align(new, k.device)
+        if self._guard.torn:
+            self._guard.check()
+        buffers, tokens = self._buffers, new.k.shape[2]
+        past = buffers.stop - buffers.start
+        explicit = new.positions_from_caller or new.per_row_positions  # else positions count
+        positions = new.positions if explicit else None
+        from_caller = self.positions_from_caller or (positions is not None and not new.per_row_positions)
+        added: TokenData = [new.k, new.v, positions, new.attention_mask, new.segments, *new.token_states]
+        for kind, axes in ((POSITIONS, new.axes), (PADDING, 1), (SEGMENTS, 1)):
+            if added[kind] is not None:
+                added[kind] = _rows(added[kind], axes)
+        self._check(added, new.rotated, new.length, new.axes)
+        window, droppable = self.window, True
+        if new.window is not None or window is not None or self.dropped_window is not None:
+            droppable = window_bounds(encodings, causal, new.positions_from_caller or self.positions_from_caller)
+            window = self._window_of(new.window, droppable, new.segments)
+        # Autograd may have saved views of what is held, and a compiler would trace the memory as an input.
+        in_place = not learns and not torch.compiler.is_compiling()
+        if past and not (positions is None and new.attention_mask is None and self._counted_only):
+            self._align(added, new.k.device)
         if past:
-            all_tokens = self._buffers.write(new) if in_place else concatenated(self._buffers.all_live(), new)
+            all_tokens = buffers.write(tokens, added) if in_place else concatenated(buffers.all_live(), added)
         else:
-            all_tokens = new
+            all_tokens = added
             if in_place:
-                self._buffers.check(tokens if window is None else min(tokens, self._tokens_to_keep(window) + 1))
-        positions_from_caller = self.positions_from_caller or (positions is not None and not derived)
-        drops = droppable and window is not None
-        return pending_keys(
-            self, all_tokens, past, tokens, window=window, drops=drops, in_place=in_place, rotated=rotated,
-            length=length, positions_from_caller=positions_from_caller,
+                buffers.check(tokens if window is None else min(tokens, self._tokens_to_keep(window) + 1))
+        step = GrowingStep(
+            self, self.version, all_tokens, past, tokens, window, droppable and window is not None, in_place,
+            new.rotated, new.length, from_caller, self.next + tokens, self.detached_sinks,
         )  # fmt: skip
+        return self._narrowed(step, new.mask)
 
-    def take(self, pending: PendingKeys, last: tuple[Tensor, ...] = ()) -> None:
-        """Keep what `extended` returned, at the end of a call that went well.
+    def _narrowed(self, step: GrowingStep, mask: Tensor | None) -> Keys:
+        """The keys that a query of the call may attend to, and which of them are still hidden from some.
+
+        A window hides keys in one of three ways, each the cheapest that is exact. Without padding and sinks the newest
+        ``window − 1 + tokens`` keys are all that any query sees, a view of the end; among them the window of indices
+        remains to be applied, unless there is one query. Rows with padding count real tokens, which a mask says
+        (`padding.within`). So do sinks, which lie before a gap.
+        """
+        all_tokens, window, tokens = step.all_tokens, step.window, step.tokens
+        keys, sinks, padding = step.past + tokens, self.sinks, all_tokens[PADDING]
+        first, remaining, visible = 0, window, None
+        if window is None or (keys <= window and self.seen == step.past):  # nothing has been forgotten, nor is hidden
+            remaining = None
+        elif padding is not None and step.drops:
+            remaining, visible = None, within(padding, tokens, window, sinks)
+        elif step.drops and not sinks:
+            first = max(0, keys - (window - 1 + tokens))
+            remaining = None if tokens == 1 or keys <= window else window
+        elif sinks:
+            remaining = None
+            if tokens > 1 or keys - sinks > window:
+                visible = self._sinks_and_window(step, window)
+        some = all_tokens
+        if first:
+            some = [
+                None if t is None else t.narrow(token_axis(i), first, keys - first) for i, t in enumerate(all_tokens)
+            ]
+        k, v, positions, padding, segments, *token_states = some
+        assert k is not None, "tokens have keys"
+        assert v is not None, "tokens have values"
+        if mask is not None:
+            mask = columns(mask, step, keys - first, self.seen, self.uncompacted)
+        return Keys(
+            k, v, token_states, positions, step.positions_from_caller, padding, segments, mask, visible, remaining, step
+        )
+
+    def _sinks_and_window(self, step: GrowingStep, window: int) -> Tensor:
+        """Keys among the first tokens or in the window, ``(1, 1, queries, keys)``, by their number in the sequence."""
+        k, keys, end = step.all_tokens[K], step.past + step.tokens, self.seen + step.tokens
+        device = None if k is None else k.device
+        index = torch.arange(keys, device=device)
+        # Behind the sinks lies a gap: all other keys are the newest ones.
+        number = torch.where(index < self.detached_sinks, index, index + (end - keys))
+        own_number = torch.arange(end - step.tokens, end, device=device)[:, None]
+        return ((number < self.sinks) | ((own_number - number).abs() < window))[None, None]
+
+    def _take(self, keys: Keys, last: tuple[Tensor, ...] = ()) -> None:
+        """Keep what `_extended` returned, at the end of a call that went well.
 
         Args:
-            pending: of this cache, with no other change in between.
+            keys: of this cache, with no other change in between.
             last: what the layer needs of each row's newest token.
 
         Raises:
-            ValueError: for pending keys of another state of the cache.
+            ValueError: for keys of another state of the cache.
         """
-        if pending.cache is not self or pending.version != self.version:
-            raise ValueError("pending must be the newest keys of this cache: another call has changed the cache since")
-        with self.guard.changing():
-            if not pending.in_place:
-                self._buffers.replace(pending.all_tokens)
-            elif pending.past:
-                self._buffers.publish(pending.tokens)
-            elif pending.drops and pending.window is not None and pending.attention_mask is None:
-                newest = self._tokens_to_keep(pending.window) - self.sinks
-                # One token more than stays: `_drop_old` below forgets it and records the window.
-                self._buffers.refill(first_and_last(pending.all_tokens, self.sinks, newest + 1))
-            else:
-                self._buffers.refill(pending.all_tokens)
-            self.rotated, self.length = pending.rotated, pending.length
-            self.positions_from_caller = pending.positions_from_caller
-            self.seen, self.next, self.last = self.seen + pending.tokens, self.next + pending.tokens, last
-            self.uncompacted = None if self.uncompacted is None else self.uncompacted + pending.tokens
-            self.version += 1
-            if pending.drops and pending.window is not None:
-                self._drop_old(pending.window, pending.in_place)
+        step, buffers = keys.step, self._buffers
+        if not isinstance(step, GrowingStep) or step.cache is not self or step.version != self.version:
+            raise ValueError("keys must be the newest of this cache: another call has changed the cache since")
+        if self._guard.torn:
+            self._guard.check()
+        self._guard.torn = not tracing()  # until the end of what cannot be undone; no compiled graph is interrupted
+        if not step.in_place:
+            buffers.replace(step.all_tokens)
+        elif step.past:
+            buffers.stop += step.tokens
+        elif step.drops and step.window is not None and step.all_tokens[PADDING] is None:
+            newest = self._tokens_to_keep(step.window) - self.sinks
+            # One token more than stays: `_drop_old` below forgets it and records the window.
+            buffers.refill(first_and_last(step.all_tokens, self.sinks, newest + 1))
+        else:
+            buffers.refill(step.all_tokens)
+        self.rotated, self.length, self.last = step.rotated, step.length, last
+        self.positions_from_caller = step.positions_from_caller
+        self.seen, self.next = self.seen + step.tokens, step.end
+        if self.uncompacted is not None:
+            self.uncompacted += step.tokens
+        self.version += 1
+        if step.drops and step.window is not None:
+            self._drop_old(step.window, step.in_place)
+        self._guard.torn = False
 
     def crop(self, tokens: int) -> None:
         """Forget the last tokens, as after a draft that was refused.
@@ -236,7 +268,7 @@ class KVCache:
             ValueError: for more than are kept, for more than ``slack`` once a window has left tokens behind, and in
                 caches of layers that keep more of the newest token than of others (FoXPro).
         """
-        self.guard.check()
+        self._guard.check()
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= len(self):
             raise ValueError(f"tokens must be an integer from 0 to the {len(self)} that are kept, got {tokens!r}")
         if tokens == self.seen:
@@ -252,17 +284,13 @@ class KVCache:
                 f"tokens: {tokens} are too many after a window of {self.dropped_window} has left others behind: "
                 f"give the cache slack={tokens}"
             )
-        with self.guard.changing():
+        with self._guard.changing():
             self._buffers.stop -= tokens
             self.seen, self.next, self.version = self.seen - tokens, self.next - tokens, self.version + 1
             self.uncompacted = None if self.uncompacted is None else self.uncompacted - tokens
 
-    def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row ``rows[i]`` was, as beams need it: `select` by another name."""
-        self.select(rows)
-
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, ``(rows,)`` indices or ``(batch,)`` bool, in this order."""
+        """Row i becomes what row ``rows[i]`` was, as beams need it: ``(rows,)`` indices, or ``(batch,)`` bool."""
         if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
             raise ValueError(f"rows must be a tensor of indices (rows,) or of bool (batch,), got {rows!r}")
         batch = None if self.k is None else self.k.shape[0]
@@ -316,7 +344,7 @@ class KVCache:
             new_positions = old + moved
         if self.rotated:
             new_k = rerotate(k[:, :, first:], encodings, moved, length=self.length)
-        with self.guard.changing():
+        with self._guard.changing():
             if new_positions is not None:
                 self._buffers.replace_from(POSITIONS, first, new_positions)
             if new_k is not None:
@@ -325,31 +353,32 @@ class KVCache:
 
     def clear(self) -> None:
         """Forget everything; what `capacity` has made room for stays."""
-        with self.guard:
+        with self._guard:
             version = self.version
-            self.guard.torn = True
+            self._guard.torn = True
             if self._buffers.capacity is None:
                 self._buffers.held, self._buffers.room = [], 0
             self._forget()
             self.version = version + 1
-            self.guard.torn = False
+            self._guard.torn = False
 
     def __copy__(self) -> Self:
         """A cache that goes on by itself: whichever of the two grows first copies what both have."""
-        self.guard.check()
+        self._guard.check()
         fork = type(self).__new__(type(self))
         vars(fork).update(vars(self))
         fork._buffers = copy.copy(self._buffers)
         fork._buffers.held = list(self._buffers.held)
+        fork._guard = fork._buffers.guard = Guard()
         self._buffers.shared = fork._buffers.shared = True
         return fork
 
     def _check(self, new: TokenData, rotated: bool, length: int | None, axes: int) -> None:
         """Raise a ValueError where a call does not go on what the calls before it have left."""
-        positions, held = new[POSITIONS], self._buffers.held
-        self.check_positions(positions)
-        if not len(self):
-            held = []
+        positions, buffers = new[POSITIONS], self._buffers
+        held = buffers.held if buffers.stop > buffers.start else []
+        if positions is None and self.positions_from_caller:
+            self._check_goes_on()
         if axes > 1 and (positions is None or (held and held[POSITIONS] is None)):
             raise ValueError(f"positions must be given in every call that shares this cache: they have {axes} axes")
         if not held:
@@ -367,12 +396,19 @@ class KVCache:
             )
         for name, old, now in (("k", held[K], new[K]), ("v", held[V], new[V])):
             if old is not None and now is not None:
-                _check_same(name, old, now)
+                fits = old.shape[:2] == now.shape[:2] and old.shape[3] == now.shape[3] and old.dtype == now.dtype
+                if not fits:
+                    raise _mismatch(name, old, now)
         same = len(held) == len(new)
         for old, now in zip(held[TOKEN_STATES:], new[TOKEN_STATES:], strict=False):
             same = same and (old is None) == (now is None)
         if not same:
             raise ValueError("cache must have been filled by this layer: it holds what other encodings keep")
+
+    def _check_goes_on(self) -> None:
+        """Raise a ValueError where a caller who gave positions gives none any more."""
+        if len(self):
+            raise ValueError("positions must be given, as they were in an earlier call that shares this cache")
 
     def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:
         """The window of a call: its own, else the cache's."""
@@ -402,7 +438,7 @@ class KVCache:
                 part = new[kind] = all_real if kind == PADDING else positions[None]
             if old is None:
                 all_real = torch.ones(1, past, dtype=torch.bool, device=device)
-                old = all_real if kind == PADDING else self.counted_positions(device)[None]
+                old = all_real if kind == PADDING else self._counted(device)[None]
             elif part.shape[0] <= old.shape[0] and torch.promote_types(part.dtype, old.dtype) == old.dtype:
                 continue
             rows = max(part.shape[0], old.shape[0])
@@ -426,9 +462,9 @@ class KVCache:
             self.detached_sinks, self.dropped_window = self.sinks, window
 
     def _change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
-        self.guard.check()
+        self._guard.check()
         held, last = self._buffers.with_rows(change), tuple(change(t) for t in self.last)
-        with self.guard.changing():
+        with self._guard.changing():
             self._buffers.replace_rows(held)
             self.last = last
             self.version += 1
@@ -439,13 +475,12 @@ def _rows(x: Tensor | None, axes: int = 1) -> Tensor | None:
     return x if x is None or x.ndim == (2 if axes == 1 else 3) else x[None]
 
 
-def _check_same(name: str, old: Tensor, now: Tensor) -> None:
-    """Raise a ValueError unless tokens of one kind go on from those before them."""
+def _mismatch(name: str, old: Tensor, now: Tensor) -> ValueError:
+    """The error for tokens of one kind that do not go on from those before them."""
     before, here = old.shape, now.shape
     if before[0] != here[0]:
-        raise ValueError(f"batch must be {before[0]} as in the calls before, got {here[0]}")
-    if before[1] != here[1] or before[3] != here[3] or old.dtype != now.dtype:
-        raise ValueError(
-            f"cache must have been filled by this layer in the same precision: {name} was {old.dtype} "
-            f"{tuple(before)}, now {now.dtype} {tuple(here)}"
-        )
+        return ValueError(f"batch must be {before[0]} as in the calls before, got {here[0]}")
+    return ValueError(
+        f"cache must have been filled by this layer in the same precision: {name} was {old.dtype} "
+        f"{tuple(before)}, now {now.dtype} {tuple(here)}"
+    )

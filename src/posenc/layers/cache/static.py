@@ -10,28 +10,15 @@ get their positions. A chunk of several tokens, and encodings that go by the ord
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from posenc.layers.cache.guard import Guard, one_thread
-from posenc.tracing import tracing
-
-
-class PendingSlots(NamedTuple):
-    """The slots that one call's queries may attend to, and what `StaticKVCache.take` will record of the call."""
-
-    k: Tensor  # (batch, num_kv_heads, keys, head_dim): all slots, or those with tokens alone
-    v: Tensor  # (batch, num_kv_heads, keys, value_dim)
-    token_states: list[Tensor | None]  # (batch, heads, keys, ...)
-    positions: Tensor | None  # (batch, keys, ...); None: 0, 1, 2, …
-    visible: Tensor | None  # bool (batch, 1, 1, capacity); None: all
-    remaining_window: int | None  # the window that is still to be applied
-    slot_positions: Tensor | None  # positions of all slots, in the order of the slots
-    real: Tensor  # which slots hold a real token
-    new_real: Tensor  # new real tokens of each row, (batch, 1)
-    tokens: int
+from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
+from posenc.layers.cache.keys import Keys, NewTokens, StaticStep
+from posenc.layers.cache.token_buffers import Guard, one_thread
+from posenc.tracing import exporting, tracing
+from posenc.validate import Causal
 
 
 class StaticKVCache(nn.Module):
@@ -84,7 +71,7 @@ class StaticKVCache(nn.Module):
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
         names = ["k", "v", *(f"token_state_{number}" for number in range(len(like) - 2))]
         self._states = names[2:]
-        self.guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
+        self._guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
             self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
 
@@ -116,38 +103,32 @@ class StaticKVCache(nn.Module):
         """Real tokens of each row so far, ``(batch, 1)``; a view."""
         return self.counts[1:, None]
 
-    def following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
+    def _following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
         """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
         if attention_mask is None:
             return self.count + torch.arange(tokens, device=self.count.device)
         return (self.count + attention_mask.cumsum(-1) - 1).clamp(min=0)
 
-    def extended(
-        self,
-        k: Tensor,
-        v: Tensor,
-        token_states: Sequence[Tensor | None],
-        *,
-        positions: Tensor | None,
-        attention_mask: Tensor | None,
-        in_order: bool,
-    ) -> PendingSlots:
-        """All slots, with the tokens of one more call written; `take` will count them.
+    def _extended(
+        self, new: NewTokens, encodings: Sequence[Encoding] = (), causal: Causal = True, *, learns: bool = False
+    ) -> Keys:
+        """All slots, with the tokens of one more call written; `_take` will count them.
 
         Args:
-            k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
-            token_states: what encodings keep of them.
-            positions: ``(*batch, tokens, ...)``; None: no encoding reads any.
-            attention_mask: bool ``(batch, tokens)``; None: all are real.
-            in_order: whether the newest token must be the last key.
+            new: what the call projected from its input.
+            encodings: the layer's inside attention.
+            causal: as in `attention`.
+            learns: whether a backward pass may follow.
         """
-        tokens = k.shape[2]
-        self.guard.check()
-        self._check(k, v, token_states, positions, attention_mask)
+        self._guard.check()
+        self._check(new, learns)
+        k, tokens, positions = new.k, new.k.shape[2], new.positions
+        # A slot is used again only under a window. Without one a slot past the capacity is no slot, so that too many
+        # tokens are an index out of range, which is all that a compiled graph can tell of them.
         slots = self.seen + torch.arange(tokens, device=k.device)
         slots = slots if self.window is None else slots % self.capacity
-        new_real = self.real.new_ones(self.real.shape[0], tokens) if attention_mask is None else attention_mask
-        real = self.real.index_copy(1, slots, new_real)
+        new_real = self.real.new_ones(self.real.shape[0], tokens) if new.attention_mask is None else new.attention_mask
+        real = self.real.index_copy(1, slots, new_real)  # a copy: the call may still fail
         slot_positions = self.positions
         if positions is not None:
             rows = positions if positions.ndim == self.positions.ndim else positions[None]
@@ -156,42 +137,49 @@ class StaticKVCache(nn.Module):
             )
         tensors: list[Tensor | None] = []
         self.written.copy_(torch.maximum(self.written, self.seen + tokens))
-        for name, part in zip(("k", "v", *self._states), (k, v, *token_states), strict=True):
-            tensor = None if part is None else getattr(self, name).index_copy_(2, slots, part.detach())
-            tensors.append(tensor)
+        for name, part in zip(("k", "v", *self._states), (k, new.v, *new.token_states), strict=True):
+            # In place: until `_take` has counted them, `visible` of no call shows these slots.
+            tensors.append(None if part is None else getattr(self, name).index_copy_(2, slots, part.detach()))
+        in_order = tokens > 1 or any(isinstance(e, ScoreEncoding | WeightEncoding) for e in encodings)
         visible, key_positions, window = real, slot_positions, self.window
         if window is None:  # `crop`, and calls that came to no end, leave marks behind the newest token
             visible = real & (torch.arange(self.capacity, device=k.device) < self.seen + tokens)
         if in_order:
+            # The newest token last, as a causal order by index wants it: slot 0 of the order is the one that the next
+            # token will use. Slots that were never used come first then, and are not visible.
             order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
             tensors = [None if t is None else t.index_select(2, order) for t in tensors]
             visible, key_positions = (t.index_select(1, order) for t in (visible, slot_positions))
-        elif window is not None:  # one query: how long ago a slot was written
+        elif window is not None:
+            # One query, which sees keys in any order: the window is told by how long ago a slot was written.
             age = (self.seen - torch.arange(self.capacity, device=k.device)) % self.capacity
             visible, window = real & (age < window), None
-        keys, values, *remembered = tensors
-        if keys is None or values is None:
-            raise RuntimeError("keys and values are always there")
-        return PendingSlots(
-            keys, values, remembered, key_positions, visible[:, None, None], window,
-            slot_positions, real, new_real.sum(1, keepdim=True), tokens,
+        keys, values, *states = tensors
+        assert keys is not None, "tokens have keys"
+        assert values is not None, "tokens have values"
+        step = StaticStep(slot_positions, real, new_real.sum(1, keepdim=True), tokens)
+        return Keys(
+            keys, values, states, None if positions is None else key_positions, True, None, None, None,
+            visible[:, None, None], window, step,
         )  # fmt: skip
 
-    def take(self, pending: PendingSlots) -> None:
-        """Count what `extended` wrote, at the end of a call that went well: last, and all at once.
+    def _take(self, keys: Keys, _: tuple[Tensor, ...] = ()) -> None:
+        """Count what `_extended` wrote, at the end of a call that went well: last, and all at once.
 
         Until then positions and marks are those of slots that no query attends to.
         """
-        self.guard.check()
-        new = torch.cat([pending.new_real.new_full((1,), pending.tokens), pending.new_real.flatten()])
-        if pending.slot_positions is not None:
-            self.positions.copy_(pending.slot_positions)
-        self.real.copy_(pending.real)
+        self._guard.check()
+        step = keys.step
+        if not isinstance(step, StaticStep):
+            raise ValueError("keys must be of a static cache")
+        new = torch.cat([step.new_real.new_full((1,), step.tokens), step.new_real.flatten()])
+        self.positions.copy_(step.slot_positions)
+        self.real.copy_(step.real)
         self.counts.add_(new)
 
     def crop(self, tokens: int) -> None:
         """Forget the last tokens; looks at how many there are."""
-        self.guard.check()
+        self._guard.check()
         seen = int(self.seen)
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= seen:
             raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
@@ -204,46 +192,52 @@ class StaticKVCache(nn.Module):
             )
         slots = torch.arange(seen - tokens, seen, device=self.real.device) % self.capacity
         forgotten = torch.cat([self.counts.new_full((1,), tokens), self.real[:, slots].sum(1)])
-        with self.guard.changing():
+        with self._guard.changing():
             if self.window is not None:  # else `seen` hides them
                 self.real[:, slots] = False
             self.counts.sub_(forgotten)
 
-    def reorder(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was; as many rows as there were."""
         if not isinstance(rows, Tensor) or rows.shape != self.real.shape[:1] or rows.dtype == torch.bool:
             raise ValueError(f"rows must be {self.real.shape[0]} indices, as many as the cache has rows, got {rows!r}")
         by_row = [held for name, held in self.named_buffers() if name not in ("counts", "written")]
         by_row.append(self.counts[1:])
-        with self.guard.changing():
+        with self._guard.changing():
             for held in by_row:
                 held.copy_(held.index_select(0, rows.to(held.device)))
 
     def clear(self) -> None:
         """Forget everything; the memory stays."""
         with one_thread(self):
-            self.guard.torn = True
+            self._guard.torn = True
             for held in (self.real, self.counts, self.written):
                 held.zero_()
-            self.guard.torn = False
+            self._guard.torn = False
 
-    def _check(
-        self,
-        k: Tensor,
-        v: Tensor,
-        token_states: Sequence[Tensor | None],
-        positions: Tensor | None,
-        attention_mask: Tensor | None,
-    ) -> None:
-        """Raise a ValueError where a call does not fit the tensors."""
+    def _check(self, new: NewTokens, learns: bool) -> None:
+        """Raise a ValueError where a call does not fit the tensors, and for what a cache of fixed size cannot do."""
+        for name, value in (("mask", new.mask), ("segments", new.segments)):
+            if value is not None:
+                raise ValueError(f"{name} cannot serve with a static cache: pass attention_mask, or use a KVCache")
+        if new.window is not None and new.window != self.window:
+            raise ValueError(f"window must be the static cache's {self.window}, got {new.window}")
+        if (new.rotated, new.length) != (self.rotated, self.length):
+            raise ValueError(
+                f"length must be {self.length}, for which the static cache was made, and tables must be those that it "
+                f"leaves the layer to make; got length {new.length}"
+            )
+        if learns and not exporting():
+            raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")
+        k, positions, attention_mask = new.k, new.positions, new.attention_mask
         tokens, traced = k.shape[2], tracing() or (k.is_cuda and torch.cuda.is_current_stream_capturing())
-        for name, held, new in (("k", self.k, k), ("v", self.v, v)):
-            if (held.shape[:2], held.shape[3], held.dtype) != (new.shape[:2], new.shape[3], new.dtype):
+        for name, held, part in (("k", self.k, k), ("v", self.v, new.v)):
+            if (held.shape[:2], held.shape[3], held.dtype) != (part.shape[:2], part.shape[3], part.dtype):
                 raise ValueError(
-                    f"cache must have been made by this layer for {new.shape[0]} rows: {name} is {held.dtype} "
-                    f"{tuple(held.shape)}, now came {new.dtype} {tuple(new.shape)}"
+                    f"cache must have been made by this layer for {part.shape[0]} rows: {name} is {held.dtype} "
+                    f"{tuple(held.shape)}, now came {part.dtype} {tuple(part.shape)}"
                 )
-        if [f is None for f in token_states] != [getattr(self, name) is None for name in self._states]:
+        if [state is None for state in new.token_states] != [getattr(self, name) is None for name in self._states]:
             raise ValueError("cache must have been made by this layer: it holds what other encodings keep")
         if positions is not None and positions.is_floating_point() and not self.positions.is_floating_point():
             raise ValueError(

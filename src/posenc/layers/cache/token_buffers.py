@@ -5,20 +5,73 @@
 New tokens are written behind ``stop``, which no query reads until the cache has moved ``stop``; what a window has left
 behind lies before ``start``, and once the room is used up the live tokens move to the front. Where gradients may flow
 back through the keys, writing in place would change tensors that autograd has saved, so the tensors are concatenated.
+
+A step writes its tokens where no query looks and counts them last. Changes that overwrite what is kept (moving the
+sinks up, putting rows together, `KVCache.select`) cannot be undone: one that an exception or Ctrl-C ends halfway leaves
+the cache torn, and a torn cache refuses everything but ``clear``. Its `Guard` knows, and refuses a second thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
-from posenc.layers.cache.guard import Guard
+from posenc.tracing import tracing
 
 K, V, POSITIONS, PADDING, SEGMENTS, TOKEN_STATES = range(6)  # token states are the sixth and all that follow
 FEWEST = 64  # tokens that a new tensor has room for, at least
 TokenData = list[Tensor | None]  # one tensor of each kind, in this order; None: a kind that no token has
+
+
+class Guard:
+    """Of one cache; ``with guard:`` around a call refuses a second thread. Copies have a lock of their own."""
+
+    def __init__(self, *, torn: bool = False) -> None:
+        self.torn = torn
+        self._lock = threading.RLock()  # that of a thread which is interrupted as it enters is still its own
+
+    def __getstate__(self) -> dict[str, bool]:
+        return {"torn": self.torn}
+
+    def __setstate__(self, state: dict[str, bool]) -> None:
+        Guard.__init__(self, torn=state["torn"])
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("cache: another thread is in a call with this cache; give each thread one of its own")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def check(self) -> None:
+        """Raise a RuntimeError for a torn cache."""
+        if self.torn:
+            raise RuntimeError(
+                "cache: a call was interrupted while it changed this cache, which then holds neither what it held "
+                "before nor what it should: clear() it and read the text again"
+            )
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Around a change that cannot be undone: unless it comes to its end, the cache is torn."""
+        return nullcontext() if tracing() else self._changing()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self:
+            self.check()
+            self.torn = True
+            yield
+            self.torn = False
+
+
+def one_thread(cache: object) -> AbstractContextManager[None]:
+    """Around a call with a cache, or without one: None. Graphs of a compiler know no threads."""
+    guard = None if tracing() else getattr(cache, "_guard", None)
+    return nullcontext() if guard is None else guard
 
 
 def token_axis(kind: int) -> int:
@@ -43,7 +96,6 @@ class TokenBuffers:
     def __setstate__(self, state: dict[str, object]) -> None:
         """A copy; nobody may write into tensors that were copied in inference mode."""
         vars(self).update(state)
-        self.guard = Guard(torn=self.guard.torn)
         self.shared = self.shared or any(t is not None and t.is_inference() for t in self.held)
 
     def __len__(self) -> int:
@@ -58,9 +110,11 @@ class TokenBuffers:
         """Views of the live tokens of all kinds."""
         return [self.live(kind) for kind in range(len(self.held))]
 
-    def write(self, new: TokenData) -> TokenData:
-        """Put tokens behind the live ones, for which it makes room; views of all. They count only after `publish`."""
-        tokens = num_tokens(new)
+    def write(self, tokens: int, new: TokenData) -> TokenData:
+        """Put so many tokens behind the live ones, for which it makes room; views of all.
+
+        They count only once ``stop`` has moved by as many.
+        """
         self._reserve(tokens, new)
         start, stop, views = self.start, self.stop, list[Tensor | None]()
         for kind, held in enumerate(self.held):
@@ -68,14 +122,10 @@ class TokenBuffers:
             if held is None or part is None:
                 views.append(None)
                 continue
-            axis = token_axis(kind)
+            axis = 1 if POSITIONS <= kind <= SEGMENTS else 2  # `token_axis`
             held.narrow(axis, stop, tokens).copy_(part)
             views.append(held.narrow(axis, start, stop + tokens - start))
         return views
-
-    def publish(self, tokens: int) -> None:
-        """Count tokens that were written among the live ones."""
-        self.stop += tokens
 
     def replace(self, tokens: TokenData) -> None:
         """Hold these tensors as they are, without spare room; nobody writes into them, not even after a crop."""
@@ -85,8 +135,8 @@ class TokenBuffers:
     def refill(self, tokens: TokenData) -> None:
         """Hold copies of these tensors, in the memory that is there if that has room."""
         self.start = self.stop = 0
-        self.write(tokens)
-        self.publish(num_tokens(tokens))
+        self.write(num_tokens(tokens), tokens)
+        self.stop += num_tokens(tokens)
 
     def drop(self, first: int, last: int, in_place: bool) -> None:
         """Forget live tokens, but for the ``first`` ones and the ``last`` ones."""
