@@ -30,7 +30,7 @@ COMMANDS = {
     "posenc doctor": ["doctor", "CONFIG"],
     "posenc extend --config-only": ["extend", "CONFIG", "--length", "131072", "--config-only"],
     "posenc convert": ["convert", "CONFIG", "--spelling", "both"],
-    "posenc serve-flags": ["serve-flags", "CONFIG"],
+    "posenc serve": ["serve", "CONFIG"],
 }
 PEERS = {
     "python -c pass": "pass", "python -c 'import torch'": "import torch",

@@ -18,7 +18,7 @@ from benchmarks.engines.reference_formulas import Source, authors_sources
 from benchmarks.engines.table import cases_by_name
 
 from guide.records import ROOT
-from posenc.hf.serving.engines import title
+from posenc.hf.serving.table import title
 
 HAND = ROOT / "benchmarks" / "results" / "engine_hand_checks.json"
 VECTORS = ROOT / "benchmarks" / "results" / "vectors_in_engines.json"

@@ -21,7 +21,7 @@ from benchmarks.engines.table import REFERENCE, cases_by_name, tried
 
 from guide.engine_evidence import evidence
 from guide.records import ROOT
-from posenc.hf.serving.engines import SPELLINGS, title
+from posenc.hf.serving.table import SPELLINGS, title
 
 COMMAND = "python -m benchmarks.engines"
 LINES = ROOT / "benchmarks" / "results" / "engine_lines.jsonl"
@@ -178,7 +178,7 @@ def _remedies_introduction() -> str:
         "transformers. Changed keys go into config.json, or into the flag that is named with them. *Both versions' "
         "keys* is the block with version 4's and version 5's keys. *No remedy found*: none of the listed changes was "
         "right; another may exist. Lengths and numbers belong to the tiny cases, whose original length is 256 tokens. "
-        "`posenc serve-flags`, `posenc extend` with its SERVING.md, and `posenc recommend --engine` print no command "
+        "`posenc serve`, `posenc extend` with its SERVING.md, and `posenc recommend --engine` print no command "
         "for these cells."
     )
 
@@ -258,7 +258,7 @@ def _printed_lines() -> Iterator[str]:
     lines = [entry for entry in entries if "model" in entry]
     models = len({line["model"] for line in lines})
     yield (
-        f"Every command that `posenc serve-flags` (also with `--exact`), `posenc extend --config-only` and its "
+        f"Every command that `posenc serve` (also by flags and with `--exact`), `posenc extend --config-only` and its "
         f"SERVING.md print for {models} published configs went through the engine's own argument parser, and the "
         "engine's own configuration code applied the overrides. Then the engine's model class was built with few "
         "layers but the released heads and rope block. Its rotary modules were compared with posenc and transformers "
@@ -330,7 +330,7 @@ def _draft(way: Mapping[str, Any]) -> str:
 def _program() -> str:
     return (
         "```python\n"
-        "from posenc.hf.serving.engines import engine_result, verdict\n\n"
+        "from posenc.hf.serving.table import engine_result, verdict\n\n"
         'engine_result("sglang", "yarn: attention_factor", "v5", "llama")  # state, gap, version, date, remedy\n'
         'block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}\n'
         'print(verdict("vllm", [block], model_type="llama"))\n'

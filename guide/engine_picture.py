@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from posenc.hf.serving.engines import (
+from posenc.hf.serving.table import (
     CONVERTER,
     MLX,
     SGLANG,

@@ -16,7 +16,7 @@ import pytest
 import posenc_cli
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
-from posenc.hf.serving.engines import SGLANG, engine_result
+from posenc.hf.serving.table import SGLANG, engine_result
 from posenc.recommend import SOURCES, Answer, Checkpoint, Needs, Sentence, recommend, rules
 from posenc.recommend.compiled import as_script, compiled
 from posenc.recommend.from_config import read_checkpoint

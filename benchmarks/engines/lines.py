@@ -3,10 +3,10 @@
     python -m benchmarks.engines.lines vllm      # or sglang, mlx_lm, llama_cpp: appends to results/engine_lines.jsonl
     python -m benchmarks.engines.lines printed   # prints the current lines that are not in the record
 
-The configs are tests/golden/published_configs.jsonl. For each that rotates, the lines come from `posenc serve-flags`
-(also with ``--exact``) and from `posenc extend --config-only` to twice the declared length; SERVING.md prints the lines
-of both, and `posenc recommend` those of the extension. Lines of the record under "SERVING.md" are from a time when that
-file had words of its own.
+The configs are tests/golden/published_configs.jsonl. For each that rotates, the lines come from `posenc serve` (as it
+is, by flags that say the same rotation, and with ``--exact``) and from `posenc extend --config-only` to twice the
+declared length; SERVING.md prints the lines of both, and `posenc recommend` those of the extension. The record's lines
+under "serve-flags" are flags that say the rotation of a config, those under "SERVING.md" had words of their own.
 
     parsed    the engine's own argument parser accepts the arguments: vLLM's make_arg_parser and EngineArgs, SGLang's
               prepare_server_args, mlx_lm.server's main, llama-server's common_params_parse
@@ -45,14 +45,12 @@ from typing import Any, NamedTuple
 from posenc.hf import extend_config, read_rope
 from posenc.hf.config.block_schema import PRESERVED
 from posenc.hf.config.text_config import find_text_config, layers_without_rope, max_length
-from posenc.hf.serving.flags import serve_flags
+from posenc.hf.serving.lines import Serving, serving_lines
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "tests" / "golden" / "published_configs.jsonl"
 RECORD = Path(__file__).parents[1] / "results" / "engine_lines.jsonl"
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "mlx_lm": "mlx-lm"}
-_OF_FLAGS = {"vllm": "vllm serve DIR", "sglang": "python -m sglang.launch_server --model-path DIR",
-             "llama.cpp": "llama-server -m ORIGINAL.gguf"}  # fmt: skip
 _ABSENT = ("does not recognize this architecture", "image processor")  # the repository's own code and files
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers")
 TOLERANCE = 3e-4
@@ -127,13 +125,16 @@ def printed(model: str, config: Config) -> Iterator[Line]:
 
 
 def _of_flags(model: str, config: Config) -> Iterator[Line]:
+    """Lines for the model as it is, and by the flags that say its own rotation."""
     read = read_rope(config)
     declared = max_length(read.text_config)
-    for command, exact in (("serve-flags", False), ("serve-flags --exact", True)):
-        for flags in serve_flags(read, exact=exact):
-            if flags.words and declared and not (exact and flags.engine == "llama.cpp"):
-                text = f"{_OF_FLAGS[flags.engine]} {shlex.join(flags.words)}"
-                yield Line(model, command, flags.engine.replace(".", "_"), text, config, config, declared)
+    ways = {"serve": False, "serve, by flags": True, "serve --exact": True}
+    for command, overridden in ways.items():
+        serving = Serving(read, declared, overridden=overridden, exact=command.endswith("exact"))
+        for line in serving_lines(serving) if declared else ():
+            engine = line.engine.replace(".", "_").replace("-", "_")
+            if line.command and engine in ENGINES and not (serving.exact and engine == "llama_cpp"):
+                yield Line(model, command, engine, line.command, config, config, declared)
 
 
 def _of_extension(model: str, config: Config) -> Iterator[Line]:
@@ -147,8 +148,8 @@ def _of_extension(model: str, config: Config) -> Iterator[Line]:
         return
     extended = dict(extension.config)
     for line in extension.engines:
-        engine = next((key for key, name in ENGINES.items() if line.engine.startswith(name)), "")
-        if line.command and engine:
+        engine = line.engine.replace(".", "_").replace("-", "_")
+        if line.command and engine in ENGINES:
             yield Line(model, "extend --config-only", engine, line.command, extended, extended, length)
 
 
@@ -344,11 +345,11 @@ def llama_cpp(line: Line) -> Answer:
 
 def _check_server(read: Any, words: list[str], parsed: dict[str, Any]) -> None:
     """Raise a RuntimeError where the parameters of the context are not what the rotation says."""
-    from posenc.hf.serving.flags import llama_cpp_words
+    from posenc.hf.serving.engines.llama_cpp import flags_of
 
     if "--rope-freq-base" not in words:
         return
-    _, block = llama_cpp_words(read, None)
+    _, block = flags_of(Serving(read, None))
     kinds = {"default": 0, "linear": 1, "yarn": 2}
     expected = {"rope_freq_base": block["rope_theta"], "rope_scaling_type": kinds[block["rope_type"]]}
     if block["rope_type"] != "default":

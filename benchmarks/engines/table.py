@@ -13,9 +13,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.engines import lines
 from benchmarks.engines.cases import Case, cases
 from benchmarks.engines.check import Cell, Engine, committed, worst
 
+from posenc.hf import extend_config, read_rope
+from posenc.hf.config.text_config import find_text_config, max_length
+from posenc.hf.serving.lines import Serving
+from posenc.hf.serving.table import rows_of_blocks
+
+CHANGED = {  # whose rotation is another one since the record: (model, command)
+    ("google/gemma-3-1b-it", "extend --config-only"), ("internlm/internlm3-8b-instruct", "serve-flags"),
+    ("microsoft/phi-4", "extend --config-only"),
+}  # fmt: skip
 FILE = Path(__file__).parents[2] / "src" / "posenc" / "hf" / "serving" / "engine_table.json"
 ABOUT = "Made by python -m benchmarks.engines.table from the records there, whose README says what each field means."
 REFERENCE = "transformers"  # whose own record is the noise of float32, not advice
@@ -34,12 +44,49 @@ def derived() -> dict[str, Any]:
     for head in sorted(heads, key=lambda head: (head.engine, head.date)):
         if head.engine != REFERENCE:
             answered = [cell for cell in cells if (cell.engine, cell.version) == head[:2] and cell.state != "not run"]
-            engines.setdefault(head.engine, {})[head.version] = {**_facts(head), "rows": _rows(answered)}
+            content = {**_facts(head), "classes": _classes(head), "rows": _rows(answered)}
+            engines.setdefault(head.engine, {})[head.version] = content
     return {"about": ABOUT, "engines": engines}
 
 
 def _facts(head: Engine) -> dict[str, str]:
     return {key: getattr(head, key) for key in ("measures", "code", "requirement", "reference", "date")}
+
+
+@cache
+def _served() -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    heads, entries = lines.read()
+    return heads, entries, dict(lines.published())
+
+
+def _classes(head: Engine) -> dict[str, dict[str, list[str]]]:
+    """By model type the rows that the engine's own class of it computed right in released configs.
+
+    "file": as the config itself says them; "override": by flags that replace its keys (`benchmarks.engines.lines`);
+    "nested override", under the type of the whole model: that flags for its text_config were right.
+    """
+    heads, entries, configs = _served()
+    classes: dict[str, dict[str, set[str]]] = {}
+    if not any((each["engine"], each["version"]) == head[:2] for each in heads):
+        return {}
+    for entry in entries:
+        if entry["engine"] != head.engine or entry["state"] != "right" or entry["model"] not in configs:
+            continue
+        config, command = configs[entry["model"]], entry["command"]
+        if (entry["model"], command) in CHANGED:
+            continue
+        if command == "extend --config-only":
+            text_config = find_text_config(config)
+            config = dict(extend_config(config, 2 * (max_length(text_config) or 0)).config)
+        elif command != "serve-flags":  # the plug-in's lines say nothing of the engine's own rotation
+            continue
+        read = read_rope(config)
+        way, model_type = "override" if command == "serve-flags" else "file", read.text_config.model_type
+        if read.text_config.path and way == "override":  # of a part of the config, which other classes may lose
+            classes.setdefault(str(config.get("model_type")), {}).setdefault("nested override", set()).add("ran")
+        rows = classes.setdefault(model_type, {}).setdefault(way, set())
+        rows |= set(rows_of_blocks(Serving(read, None).blocks, max_length(read.text_config)))
+    return {model: {way: sorted(rows) for way, rows in sorted(ways.items())} for model, ways in sorted(classes.items())}
 
 
 def _rows(cells: Iterable[Cell]) -> dict[str, Any]:
@@ -115,7 +162,7 @@ def text() -> str:
             rows = ",\n".join(f"    {json.dumps(row)}: {json.dumps(spellings)}" for row, spellings in
                               content["rows"].items())  # fmt: skip
             facts = "".join(f"   {json.dumps(key)}: {json.dumps(value)},\n" for key, value in content.items()
-                            if key != "rows")  # fmt: skip
+                            if key != "rows" and value != {})  # fmt: skip
             blocks.append(f'  {json.dumps(version)}: {{\n{facts}   "rows": {{\n{rows}\n   }}\n  }}')
         engines.append(f" {json.dumps(engine)}: {{\n" + ",\n".join(blocks) + "\n }")
     return "\n".join([*lines, ",\n".join(engines), " }", "}"]) + "\n"

@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType, ModuleType
 
 from posenc_cli.arguments import parser_of
-from posenc_cli.commands import COMMANDS, LAB, STANDALONE, help_text, nearest
+from posenc_cli.commands import ALIASES, COMMANDS, LAB, STANDALONE, help_text, nearest
 from posenc_cli.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
 from posenc_cli.installed import report
 from posenc_cli.parsing import UsageError
@@ -63,6 +64,9 @@ def _text_of(error: ValueError | OSError) -> str:
 
 
 def _run(arguments: list[str]) -> int:
+    for words, name in ALIASES.items():
+        if tuple(arguments[: len(words)]) == words:
+            arguments = [name, *arguments[len(words) :]]
     command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if command == "--version":
         sys.stdout.write(report())
@@ -70,8 +74,8 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(help_text())
     elif command in STANDALONE:
         options = parser_of(command).parse_args(rest)
-        execute: Callable[..., int] = _load(STANDALONE[command].module, command).run
-        return execute(**vars(options))
+        execute: Callable[[Namespace], int] = _load(STANDALONE[command].module, command).run
+        return execute(options)
     elif command in LAB:
         hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run
         with _naming_extra(command):  # a module of the command itself may be the first that needs the extra

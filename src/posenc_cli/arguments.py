@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from posenc_cli import checkpoints
-from posenc_cli.engines import engines_parser
+from posenc_cli.engines import engines_parser, probe_parser
 from posenc_cli.parsing import Parser, tokens
 
 HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
@@ -96,5 +96,5 @@ def _figure() -> argparse.ArgumentParser:
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "list": _list, "info": _info, "recommend": _recommend, "explore": _explore, "figure": _figure,
-    **checkpoints.PARSERS, "engines": engines_parser,
+    **checkpoints.PARSERS, "engines": engines_parser, "probe": probe_parser,
 }  # fmt: skip

@@ -1,5 +1,4 @@
-"""The arguments of the commands for checkpoints: explain, doctor, extend, evaluate, attach, gguf and
-serve-flags."""
+"""The arguments of the commands for checkpoints: explain, doctor, extend, evaluate, attach, gguf and serve."""
 
 from __future__ import annotations
 
@@ -243,8 +242,11 @@ def _gguf() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve_flags() -> argparse.ArgumentParser:
-    parser = Parser("serve-flags")
+def _serve() -> argparse.ArgumentParser:
+    parser = Parser(
+        "serve",
+        "A model is served as it is; --rope and --exact print the flags that say another rotation.",
+    )
     parser.add_argument("path", metavar="PATH", help="a config.json, or the folder of a checkpoint that has one")
     parser.add_argument(
         "--rope", metavar="ROPE", help="other RoPE settings to serve it with, as for posenc gguf (default: its own)"
@@ -260,7 +262,7 @@ def _serve_flags() -> argparse.ArgumentParser:
         "--engine-version", action="append", default=[], dest="engine_versions", metavar="ENGINE=VERSION",
         help="the version that will serve it, such as vllm=0.33.0; may be repeated (default: the measured ones)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the flags as JSON")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the lines as JSON")
     return parser
 
 
@@ -321,5 +323,5 @@ def _part(text: str) -> tuple[int, int]:
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "explain": _explain, "doctor": _doctor, "extend": _extend, "convert": _convert, "evaluate": _evaluate,
-    "attach": _attach, "gguf": _gguf, "serve-flags": _serve_flags,
+    "attach": _attach, "gguf": _gguf, "serve": _serve,
 }  # fmt: skip

@@ -31,8 +31,9 @@ GROUPS = {
         "evaluate": Command("Measure loss and retrieval of a checkpoint by length.", "posenc.cli.evaluate", "hf"),
         "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "posenc.cli.attach", "hf"),
         "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
-        "serve-flags": Command("Print RoPE flags for vLLM, SGLang and llama.cpp.", "posenc.cli.serve_flags"),
-        "engines": Command("Test whether engines and servers compute positions right.", "posenc.cli.engines", "hf"),
+        "serve": Command("Print the line that serves a model in vLLM, SGLang, llama.cpp, mlx-lm.", "posenc.cli.serve"),
+        "probe": Command("Test whether a running server computes positions right.", "posenc.cli.probe", "hf"),
+        "engines": Command("Tell which engines were measured to compute a config right.", "posenc.cli.engines"),
     },
     "Comparing and learning:": {
         "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),
@@ -45,6 +46,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+ALIASES = {("serve-flags",): "serve", ("engines", "probe"): "probe"}  # how earlier pages called them
 LAB = {name: command for name, command in COMMANDS.items() if not command.module}
 STANDALONE = {name: command for name, command in COMMANDS.items() if command.module}
 _NAMES = max(map(len, COMMANDS)) + 2  # columns of the names

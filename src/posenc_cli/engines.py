@@ -1,4 +1,4 @@
-"""The arguments of ``posenc engines``."""
+"""The arguments of ``posenc engines`` and ``posenc probe``."""
 
 from __future__ import annotations
 
@@ -11,42 +11,50 @@ def engines_parser() -> argparse.ArgumentParser:
     """The parser of ``posenc engines``."""
     parser = Parser(
         "engines",
-        "check: what was measured of engines' own code for the rotation of --checkpoint, compared with transformers. "
-        "probe: ask a running server for completions at growing lengths; no weights and no second engine are needed.",
-        epilog="Exit codes of probe: 0 if positions are right up to --length, 1 for a fault (scaling not applied, "
-        "context capped, prompts truncated), 3 if inconclusive. Of check: 0 if every result is right, 1 if an engine "
-        "is off or ignores a key, 3 if it refuses or nothing was measured. Of both: 2 for bad usage or a server "
-        "that cannot be reached.",
+        "Looks up the kinds of rotation of --checkpoint in the table of engines; nothing runs.",
+        epilog="Exit code: 0 if every result is right, 1 if an engine is off or ignores a key, 3 if it refuses or "
+        "nothing was measured, 2 for bad usage.",
     )
-    parser.add_argument("what", choices=("check", "probe"), help="what to do")
+    parser.add_argument("what", choices=("check",), help="what to do")
     parser.add_argument("--checkpoint", metavar="PATH", help="the model: a folder, a config.json or a GGUF file")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
-    check = parser.add_argument_group("check")
-    check.add_argument(
+    parser.add_argument(
         "--engine", action="extend", nargs="+", default=[], metavar="NAME", dest="engines",
         help="engines of the table (default: all)",
     )  # fmt: skip
-    probe = parser.add_argument_group("probe")
-    probe.add_argument("--endpoint", metavar="URL", help="base URL of a server with /v1/completions")
-    probe.add_argument(
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
+    return parser
+
+
+def probe_parser() -> argparse.ArgumentParser:
+    """The parser of ``posenc probe``."""
+    parser = Parser(
+        "probe",
+        "It asks for completions at growing lengths; no weights and no second engine are needed.",
+        epilog="Exit code: 0 if positions are right up to --length, 1 for a fault (scaling not applied, context "
+        "capped, prompts truncated), 3 if inconclusive, 2 for bad usage or a server that cannot be reached.",
+    )
+    parser.add_argument("--endpoint", metavar="URL", required=True, help="base URL of a server with /v1/completions")
+    parser.add_argument("--checkpoint", metavar="PATH", help="the model: a folder, a config.json or a GGUF file")
+    parser.add_argument(
         "--original", type=tokens, metavar="TOKENS",
         help="training length before the scaling, up to which positions are assumed right (default: from "
         "--checkpoint, or half of --length)",
     )  # fmt: skip
-    probe.add_argument(
+    parser.add_argument(
         "--length", type=tokens, metavar="TOKENS",
         help="longest prompt to send (default: from --checkpoint or the server, else 8192)",
     )  # fmt: skip
-    probe.add_argument(
+    parser.add_argument(
         "--model", default="", metavar="NAME", help="model name in requests (default: the server's first)"
     )
-    probe.add_argument(
+    parser.add_argument(
         "--api-key-env", default="", metavar="VARIABLE", help="environment variable with the key to send"
     )
-    probe.add_argument(
+    parser.add_argument(
         "--requests", type=int, default=40, metavar="N", help="maximum number of requests (default: %(default)s)"
     )
-    probe.add_argument(
+    parser.add_argument(
         "--seconds", type=float, default=1800.0, metavar="S", help="maximum time in seconds (default: %(default)g)"
     )
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
     return parser

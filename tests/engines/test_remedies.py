@@ -14,7 +14,7 @@ from benchmarks.engines.remedies import as_flag, changes
 from benchmarks.engines.table import tried
 from guide.engine_page import engine_page, remedy_words
 
-from posenc.hf.serving.engines import engine_result
+from posenc.hf.serving.table import engine_result
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FAKE = Path(__file__).with_name("fake.py")

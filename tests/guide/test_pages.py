@@ -33,7 +33,7 @@ from guide.pages import outdated
 from guide.records import ROOT
 from guide.stage import configuration
 
-from posenc.hf.serving.engines import WRITER
+from posenc.hf.serving.table import WRITER
 from posenc.lab.report.literature import CLAIMS
 from posenc.recommend.rules_of_thumb import rules_of_thumb
 

@@ -1,6 +1,6 @@
 """llama.cpp on a plain GGUF file and the flags that posenc prints: whole models, by llama_cpp_python's own build of it.
 
-llama.cpp's converter writes the file from the checkpoint without its scaling. `posenc serve-flags` gives the flags, and
+llama.cpp's converter writes the file from the checkpoint without its scaling. `posenc serve` gives the flags, and
 llama-server's own parser turns them into context parameters. The parser is llama_server_arguments.cpp next to this
 file, which says how it is built; the environment variable LLAMA_SERVER_ARGUMENTS has its path.
 """
@@ -24,13 +24,14 @@ _UNSCALED = ("rope_theta", "partial_rotary_factor")
 def measure(question: Question) -> Rows:
     """Logits of the whole text, of a file without a scaling, under the flags."""
     from posenc.hf import read_rope
-    from posenc.hf.serving.flags import llama_cpp_words
+    from posenc.hf.serving.engines.llama_cpp import flags_of
+    from posenc.hf.serving.lines import Serving
 
     block = question.config.get("rope_parameters")
     if not isinstance(block, dict) or "rope_scaling" in question.config:
-        raise NotRunError("posenc serve-flags reads a block; asked once, by version 5's")
+        raise NotRunError("posenc serve reads a block; asked once, by version 5's")
     try:
-        words, _ = llama_cpp_words(read_rope(question.config), question.config["max_position_embeddings"])
+        words, _ = flags_of(Serving(read_rope(question.config), question.config["max_position_embeddings"]))
     except ValueError as error:
         raise NotRunError(f"posenc prints no flags: {error}") from error
     folder = Path(question.folder)

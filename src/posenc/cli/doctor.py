@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -14,54 +14,40 @@ from posenc.hf.sources.hub import hub_id, local_source
 from posenc.input_files import naming, read_text
 
 
-def run(
-    *,
-    path: str | None,
-    compare: Sequence[str] | None,
-    out: str | None,
-    in_place: bool,
-    guesses: bool,
-    weights: bool,
-    text: str | None,
-    most: int,
-    accept: Sequence[str],
-    strict: bool,
-    as_json: bool,
-    trust_remote_code: bool,
-) -> int:
+def run(options: Namespace) -> int:
     """Print the findings and write corrections if requested; the exit code of the findings that are left.
 
-    With ``compare`` print what differs between two checkpoints instead.
+    With ``--compare`` print what differs between two checkpoints instead.
 
     Raises:
         ValueError: as `posenc.hf.doctor.examine`, `fix` and `compare`, and unless there is one or two to look at.
     """
-    if (path is None) == (compare is None):
+    path, out, in_place, as_json = options.path, options.out, options.in_place, options.as_json
+    if (path is None) == (options.compare is None):
         raise ValueError("doctor: give one checkpoint to examine, or two after --compare")
-    if compare is not None:
-        if out is not None or in_place or weights or accept:
+    if options.compare is not None:
+        if out is not None or in_place or options.weights or options.accept:
             raise ValueError("--compare: --fix, --in-place, --weights and --accept are for one checkpoint")
-        comparison = compare_checkpoints(*(Path(local_source(source)) for source in compare))
+        comparison = compare_checkpoints(*(Path(local_source(source)) for source in options.compare))
         sys.stdout.write((comparison.as_json() if as_json else str(comparison)) + "\n")
-        return comparison.exit_code(strict=strict)
-    assert path is not None
+        return comparison.exit_code(strict=options.strict)
     if in_place and (model := hub_id(path)) is not None:
         raise ValueError(f"{model} is a model of the Hugging Face Hub, whose cache is not written to: give --fix OUT")
     path = str(local_source(path))
-    read = None if text is None else _text_of(Path(text))
-    options: dict[str, Any] = {"weights": weights, "text": read, "most": most, "trust_remote_code": trust_remote_code}
+    how: dict[str, Any] = {name: getattr(options, name) for name in ("weights", "most", "trust_remote_code")}
+    how["text"] = None if options.text is None else _text_of(Path(options.text))
     with naming(path):
-        report = examine(Path(path), **options).accepting(set(accept))
+        report = examine(Path(path), **how).accepting(set(options.accept))
     if out is None and not in_place:
         sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
-        return report.exit_code(strict=strict)
+        return report.exit_code(strict=options.strict)
     with naming(path):
-        written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **options)
+        written = fix(path, out, in_place=in_place, guesses=options.guesses, accept=options.accept, **how)
     after = report
     if written:
-        after = examine(Path(out or path), **options).accepting(set(accept))
+        after = examine(Path(out or path), **how).accepting(set(options.accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
-    return after.exit_code(strict=strict)
+    return after.exit_code(strict=options.strict)
 
 
 def _text_of(file: Path) -> str:

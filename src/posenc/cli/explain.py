@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +18,8 @@ from posenc.hf.families.listing import families_json, families_text
 from posenc.input_files import naming
 
 
-def run(
-    *,
-    path: str | None,
-    convention: str,
-    head_dim: int | None,
-    ignore: Sequence[str],
-    as_json: bool,
-    layers: bool = False,
-    live: bool = False,
-    families: bool = False,
-    trust_remote_code: bool = False,
-) -> int:
+def run(options: Namespace) -> int:
     """Print base, wavelengths, scaling and lengths of each kind of layers, and what to watch out for.
-
-    Args:
-        path: a configuration, a folder or a GGUF file; None with ``families``.
-        convention: whose reading of YaRN's keys.
-        head_dim: channels of a head, if the file does not say.
-        ignore: keys that are not read.
-        as_json: whether to print JSON.
-        layers: print one line for each layer instead.
-        live: build the model and compare each layer's modules with the configuration instead.
-        families: list all known model types instead.
-        trust_remote_code: for ``live``, whether code of the folder may run.
 
     Returns:
         The exit code: 1 where a module computes something else than the configuration says.
@@ -50,24 +28,25 @@ def run(
         ValueError: unless either a path is given or ``families``; for a configuration that cannot be read; and with
             ``live`` for a path that is not the folder of a model, and without the package transformers.
     """
-    if families == (path is not None):
+    path, as_json = options.path, options.as_json
+    if options.families == (path is not None):
         raise ValueError("path or --families: give one of the two")
     if path is None:
         sys.stdout.write((families_json() if as_json else families_text()) + "\n")
         return 0
-    known = check_convention(convention)
+    known = check_convention(options.convention)
     with naming(path):
         transformer = diffusion_config(path)
         if transformer is not None:
-            if live or layers:
+            if options.live or options.layers:
                 raise ValueError("--live and --layers: not for a transformer of diffusers, whose blocks are all alike")
             sys.stdout.write((diffusion_json if as_json else diffusion_text)(*transformer) + "\n")
             return 0
-    if live:
-        return _compare_modules(path, as_json=as_json, trust_remote_code=trust_remote_code)
+    if options.live:
+        return _compare_modules(path, as_json=as_json, trust_remote_code=options.trust_remote_code)
     with naming(path):
-        config = read_rope(Path(path), head_dim=head_dim, convention=known, ignore=ignore)
-        if layers:
+        config = read_rope(Path(path), head_dim=options.head_dim, convention=known, ignore=options.ignore)
+        if options.layers:
             lines = layer_lines(config)
             text = json.dumps(lines, indent=2) if as_json else "\n".join(lines)
         else:

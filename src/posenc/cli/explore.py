@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 from posenc.explorer import page
 
 
-def run(*, paths: Sequence[str], out: str) -> int:
+def run(options: Namespace) -> int:
     """Write the page, with the configurations that are given.
 
     Raises:
         OSError: for a configuration that cannot be read, or a file that cannot be written.
     """
-    text = page([Path(path) for path in paths])
-    Path(out).write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{out}: open it in a browser; it needs no network\n")
+    text = page([Path(path) for path in options.paths])
+    Path(options.out).write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{options.out}: open it in a browser; it needs no network\n")
     return 0

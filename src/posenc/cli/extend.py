@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,58 +17,50 @@ if TYPE_CHECKING:
     from posenc.search import Settings
 
 
-def run(*, path: str, config_only: bool, in_place: bool, **options: Any) -> int:
-    """Extend a model and print what was measured; with ``config_only`` its config alone, without torch.
+def run(options: Namespace) -> int:
+    """Extend a model and print what was measured; with ``--config-only`` its config alone, without torch.
 
     Raises:
-        ValueError: as `posenc.hf.extend.extend` and `extend_config`.
+        ValueError: where the package transformers is not installed, and as `posenc.hf.extend.extend` and
+            `extend_config`.
     """
-    if config_only:
-        return _extend_config(path, in_place=in_place, **options)
-    if in_place:
+    if options.config_only:
+        extension = _extended_config(options)
+    elif options.in_place:
         raise ValueError("--in-place needs --config-only: an extension that is measured is written to a new folder")
-    return _extend(path=path, **options)
-
-
-def _extend_config(
-    path: str, *, length: int, method: str, out: str | None, in_place: bool, original_length: int | None,
-    as_json: bool, overwrite: bool, **measured: Any,
-) -> int:  # fmt: skip
-    from posenc.hf.extend.config_only import extend_config
-
-    names = ("text", "last", "lengths", "search", "device_map")
-    option = next(
-        (name for name in names if measured[name] is not None), "retrieval" if measured["retrieval"] else None
-    )
-    if overwrite or option:
-        option = (option or "overwrite").replace("_", "-")
-        raise ValueError(f"--{option} is not for --config-only, which measures and overwrites nothing")
-    with naming(path):
-        extension = extend_config(path, length, method, original_length=original_length, out=out, in_place=in_place)
-    sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
+    else:
+        extension = _extended(options)
+    sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if options.as_json else extension}\n")
     return 0
 
 
-def _extend(
-    *, path: str, length: int, method: str, out: str | None, as_json: bool, search: int | None, generations: int,
-    **options: Any,
-) -> int:  # fmt: skip
-    """Extend the model of a folder or a GGUF file, and print what was measured.
+def _extended_config(options: Namespace) -> Any:
+    from posenc.hf.extend.config_only import extend_config
 
-    Raises:
-        ValueError: where the package transformers is not installed, and as `posenc.hf.extend.extend`.
-    """
+    for name in ("text", "last", "lengths", "search", "device_map", "retrieval", "overwrite"):
+        if getattr(options, name):
+            raise ValueError(
+                f"--{name.replace('_', '-')} is not for --config-only, which measures and overwrites nothing"
+            )
+    with naming(options.path):
+        return extend_config(
+            options.path, options.length, options.method, original_length=options.original_length, out=options.out,
+            in_place=options.in_place,
+        )  # fmt: skip
+
+
+def _extended(options: Namespace) -> Any:
     try:
         from posenc.hf.extend import extend
     except ModuleNotFoundError as error:
         raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
-    with naming(path), resumable(None if out is None else lambda: saved_state(out)):
-        extension = extend(
-            path, length, method, out=out, search=search_settings(search, generations), progress=print_progress,
-            **options,
+    left = ("path", "length", "method", "config_only", "in_place", "as_json", "search", "generations")
+    rest = {name: value for name, value in vars(options).items() if name not in left}
+    with naming(options.path), resumable(None if options.out is None else lambda: saved_state(options.out)):
+        return extend(
+            options.path, options.length, options.method, progress=print_progress,
+            search=search_settings(options.search, options.generations), **rest,
         )  # fmt: skip
-    sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
-    return 0
 
 
 def saved_state(out: str) -> str:

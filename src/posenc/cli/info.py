@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 
 from posenc.catalogue import find
 from posenc.cli.backends import backends_of
@@ -18,11 +19,11 @@ _LABELS = {
 }  # fmt: skip
 
 
-def run(*, name: str, as_json: bool) -> int:
+def run(arguments: Namespace) -> int:
     """Print the facts, the options of the class, the backends of attention, and the comparisons that include it."""
-    entry, out = find(name), sys.stdout
+    entry, out = find(arguments.name), sys.stdout
     facts, options, backends = facts_of(entry), options_of(entry), backends_of(entry)
-    if as_json:
+    if arguments.as_json:
         out.write(json.dumps({**facts, "options": options, "attention": backends}, indent=2) + "\n")
         return 0
     known = [(label, str(facts[key])) for key, label in _LABELS.items() if facts[key]]

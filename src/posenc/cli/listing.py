@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 
 from posenc.catalogue import CATALOGUE
 from posenc.cli.columns import NARROW, table, width_of, wrapped
@@ -15,23 +15,21 @@ _HEADS = ("name", "acts on", "encoding", "parameters")
 _NOTE = "posenc info NAME shows one encoding; posenc compare measures them."
 
 
-def run(
-    *, words: Sequence[str], hook_point: str | None, learned: bool, fixed: bool, extensions: bool, as_json: bool
-) -> int:
+def run(options: Namespace) -> int:
     """Print the matching entries: a table, a line of fields for each if stdout is not a terminal, or JSON."""
-    if learned and fixed:
+    if options.learned and options.fixed:
         raise ValueError("--learned and --fixed exclude each other: an encoding has learned parameters or none")
     entries = [
         entry
         for entry in CATALOGUE.values()
-        if all(word.lower() in f"{entry.name} {entry.title}".lower() for word in words)
-        and hook_point in (None, entry.hook_point)
-        and (entry.learned or not learned)
-        and not (fixed and entry.learned)
-        and (entry.extends_context or not extensions)
+        if all(word.lower() in f"{entry.name} {entry.title}".lower() for word in options.words)
+        and options.hook_point in (None, entry.hook_point)
+        and (entry.learned or not options.learned)
+        and not (options.fixed and entry.learned)
+        and (entry.extends_context or not options.extensions)
     ]
     out = sys.stdout
-    if as_json:
+    if options.as_json:
         out.write(json.dumps([facts_of(entry) for entry in entries], indent=2) + "\n")
         return 0
     if not entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,17 @@ from posenc_cli.parsing import tokens
 LENGTH = 4096  # tokens, where none is given
 
 
-def run(
-    *, path: str | None, model: str | None, kind: str | None, task: str | None, engine: str | None,
-    train_length: int | None, length: int | None, tune: bool, memory: float | None, as_json: bool,
-) -> int:  # fmt: skip
+def run(options: Namespace) -> int:
     """Print the answer; on a terminal, ask first if nothing was given.
 
     Raises:
         ValueError: for needs that contradict each other, an answer that is not possible, and a configuration that
             cannot be read.
     """
-    answers = {"model": model, "kind": kind, "task": task, "engine": engine}
+    path, train_length, length, tune = options.path, options.train_length, options.length, options.tune
+    answers = {name: getattr(options, name) for name in QUESTIONS}
     silent = path is None and all(value is None for value in answers.values())
-    if sys.stdin.isatty() and sys.stdout.isatty() and not as_json and silent:
+    if sys.stdin.isatty() and sys.stdout.isatty() and not options.as_json and silent:
         answers = {name: _ask(name) for name in QUESTIONS}
         train_length = train_length or _ask_length("What is its training length in tokens?", LENGTH)
         length = length or _ask_length("What is the longest context in tokens?", train_length)
@@ -52,9 +50,9 @@ def run(
     choices |= {name: value for name, value in answers.items() if value is not None}
     trained = trained if train_length is None else train_length
     longest = trained if length is None else length
-    needs = Needs(**choices, train_length=trained, length=longest, tune=tune, memory=memory)
+    needs = Needs(**choices, train_length=trained, length=longest, tune=tune, memory=options.memory)
     answer = recommend(needs)
-    sys.stdout.write(json.dumps(asdict(answer), indent=2) + "\n" if as_json else as_text(answer))
+    sys.stdout.write(json.dumps(asdict(answer), indent=2) + "\n" if options.as_json else as_text(answer))
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from posenc.arguments import shown
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.serving.engines import UNKNOWN, engine_table, spelling_of, verdict, versions
+from posenc.hf.serving.table import UNKNOWN, engine_table, spelling_of, verdict, versions
 from posenc.hf.sources.formats import load_config
 
 

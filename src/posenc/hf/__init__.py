@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from posenc.hf.extend.config_only import extend_config as extend_config
     from posenc.hf.findings import Finding as Finding
     from posenc.hf.gguf import write_gguf as write_gguf
-    from posenc.hf.serving.flags import serve_flags as serve_flags
+    from posenc.hf.serving.lines import serve_flags as serve_flags
     from posenc.hf.serving.plugin_block import plugin_block as plugin_block
     from posenc.hf.sources.presets import PRESETS as PRESETS
     from posenc.hf.sources.presets import preset as preset
@@ -48,7 +48,7 @@ __getattr__, __dir__, _ = lazy_names(
         "posenc.hf.extend.config_only": "ConfigExtension extend_config",
         "posenc.hf.findings": "Finding",
         "posenc.hf.gguf": "write_gguf",
-        "posenc.hf.serving.flags": "serve_flags",
+        "posenc.hf.serving.lines": "serve_flags",
         "posenc.hf.serving.plugin_block": "plugin_block",
         "posenc.hf.sources.presets": "PRESETS preset",
     },

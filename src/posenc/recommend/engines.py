@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.hf.serving.engines import (
+from posenc.hf.serving.table import (
     CONVERTER,
     MLX,
     SGLANG,

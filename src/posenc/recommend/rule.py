@@ -17,8 +17,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
 from posenc.hf.config.rope_config import read_rope
-from posenc.hf.extend.engine_lines import engine_lines
 from posenc.hf.plan.plan import Refused, plan_or_refusal
+from posenc.hf.serving.lines import engine_lines
 from posenc.recommend.needs import ALGORITHMIC, KINDS, TASKS, Needs
 
 Basis = Literal["practice", "measured here", "by definition", "engine table", "not known"]
@@ -141,11 +141,10 @@ def _plan_features(needs: Needs) -> dict[str, Any]:
 
 def engine_line(config: Mapping[str, Any], needs: Needs, folder: str) -> str:
     """The line of the engine that is to serve a configuration; "" where none is named, or nothing rotates."""
-    name = ENGINE_NAMES[needs.engine]
     if needs.engine == "any" or not any(read_rope(dict(config)).rotations.values()):
         return ""
     lines = engine_lines(dict(config), needs.length, folder)
-    return next((str(line) for line in lines if line.engine.startswith(name)), "")
+    return next((str(line) for line in lines if line.engine.startswith(needs.engine)), "")
 
 
 def words(values: Mapping[str, Any]) -> dict[str, str]:

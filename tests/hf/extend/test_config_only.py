@@ -352,28 +352,30 @@ def test_a_model_of_the_hub(
     assert "cache of the Hub, which is not written to" in capsys.readouterr().err
 
 
-def test_engines(tmp_path: Path) -> None:
-    lines = {line.engine.split(" ")[0].strip(","): line for line in extend_config(LLAMA, 8192, "yarn").engines}
-    assert lines["vLLM"].command == "vllm serve DIR --max-model-len 8192"
+def lines_of(config: dict[str, Any], length: int, method: str = "auto") -> dict[str, Any]:
+    return {line.engine: line for line in extend_config(config, length, method).engines}
+
+
+def test_engines() -> None:
+    lines = lines_of(LLAMA, 8192, "yarn")
+    assert lines["vllm"].command == "vllm serve DIR --max-model-len 8192"
     assert all(line.right for line in lines.values())
-    dynamic = {line.engine.split(" ")[0]: line for line in extend_config(LLAMA, 8192, "dynamic").engines}
-    assert dynamic["SGLang"].command == ""
-    assert "computes dynamic, within the original length (version-4 keys) differently" in dynamic["SGLang"].text
+    sglang = lines_of(LLAMA, 8192, "dynamic")["sglang"]
+    assert (sglang.command, sglang.right) == ("", False)
     new = {**V5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
-    mlx = next(line for line in extend_config(new, 8192).engines if line.engine.startswith("mlx"))
-    assert "posenc convert DIR --spelling both" in mlx.text
-    multimodal = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20).engines[0]
-    assert multimodal.right, "vLLM's ramp is right in Qwen3.5"
+    assert "posenc convert DIR --spelling both" in lines_of(new, 8192)["mlx-lm"].text
+    multimodal = lines_of(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20)
+    assert multimodal["vllm"].right, "its class was run with this block"
+    assert multimodal["sglang"].command, "StableLM's class says nothing of it"
+    assert multimodal["sglang"].right is None
     older = {"model_type": "qwen2_5_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1e6,
              "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
              "max_position_embeddings": 32768}  # fmt: skip
-    vllm, sglang = extend_config(older, 65536).engines[:2]
-    assert (vllm.command, sglang.right) == ("", True), "and counts from 4 times the original length in other models"
-    assert "computes M-RoPE on text: yarn" in vllm.text
-    deepseek = next(
-        line for line in extend_config(PUBLISHED["deepseek-ai/DeepSeek-V3"], 327680).engines if "llama" in line.engine
-    )
-    assert "posenc gguf plain.gguf extended.gguf --rope DIR" in deepseek.command, "the converter drops mscale"
+    vl = lines_of(older, 65536)
+    assert (vl["vllm"].command, vl["vllm"].right) == ("", False), "it counts from 4 times the original length"
+    assert vl["sglang"].command
+    deepseek = lines_of(PUBLISHED["deepseek-ai/DeepSeek-V3"], 327680)["llama.cpp"]
+    assert "posenc gguf plain.gguf model.gguf --rope DIR" in deepseek.command, "the converter drops mscale"
 
 
 def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -393,7 +395,7 @@ def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert f"llama-server -m {path} --rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 4096" in printed
     assert "--override-kv llama.context_length=int:8192" in printed
     llama3 = extend_config(path, 8192, "llama3").engines[0].command
-    assert llama3.startswith(f"posenc gguf {path} extended.gguf --rope ")
+    assert llama3.startswith(f"posenc gguf {path} model.gguf --rope ")
     for option in (["--in-place"], ["--out", str(tmp_path / "longer")]):
         assert posenc_cli.run(["extend", str(path), "--length", "8192", "--config-only", *option]) == 2
         assert "posenc gguf SOURCE TARGET --rope BLOCK" in capsys.readouterr().err
@@ -423,9 +425,9 @@ def test_remote_code_is_told() -> None:
     unknown = {**LLAMA, "model_type": "neverheardof"}
     extended = extend_config(unknown, 8192)
     assert any("unknown to posenc" in note for note in extended.notes)
-    engines = {line.engine.partition(" ")[0]: line for line in extended.engines}
-    assert engines["vLLM"].right is None
-    assert "the engine's code of neverheardof may not read these keys" in str(engines["vLLM"])
+    engines = {line.engine: line for line in extended.engines}
+    assert engines["vllm"].right is None
+    assert "the engine's code of neverheardof may not read these keys" in str(engines["vllm"])
     assert engines["transformers"].text == "reads the file as it is"
     own_code = extend_config({**unknown, "auto_map": {"AutoModelForCausalLM": "modeling.Model"}}, 8192).engines[-1]
     assert own_code.right is None

@@ -16,7 +16,7 @@ import posenc_cli
 from posenc.hf import extend_config, read_rope
 from posenc.hf.config.text_config import find_text_config, max_length
 from posenc.hf.plan.plan import Refused, plan_extension, plan_or_refusal
-from posenc.hf.serving.flags import reach_of, serve_flags
+from posenc.hf.serving.lines import reach_of, serve_flags
 from posenc.recommend import Needs, recommend
 from posenc.recommend.from_config import read_checkpoint
 from tests.hf.extend.ten_models import PUBLISHED
@@ -124,7 +124,7 @@ def test_serve_flags_prints_the_command_that_extends(tmp_path: Path, capsys: pyt
     for engine in json.loads(capsys.readouterr().out):
         assert engine["words"] == []
         assert (engine["method"], engine["factor"], engine["original_length"]) == ("yarn", 4.0, 32768)
-        assert engine["command"][:5] == ["posenc", "extend", str(folder), "--length", "131072"]
+        assert engine["extend"][:5] == ["posenc", "extend", str(folder), "--length", "131072"]
     assert posenc_cli.run(["serve-flags", str(folder), "--length", "128k"]) == 0
     printed = capsys.readouterr().out
     assert f"posenc extend '{folder}' --length 131072 --config-only" in printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from posenc.frequencies import Resonance
 from posenc.hf import preset, read_rope
 from posenc.hf.config.block_schema import keys_of
 from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.text_config import max_length
 from posenc.hf.serving.beyond import beyond_rotation
-from posenc.hf.serving.engines import (
+from posenc.hf.serving.lines import Serving, serve_flags, serving_lines
+from posenc.hf.serving.table import (
     CONVERTER,
     MLX,
     SGLANG,
@@ -31,7 +34,6 @@ from posenc.hf.serving.engines import (
     verdict,
     versions,
 )
-from posenc.hf.serving.flags import serve_flags
 from posenc_cli import run
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 500000.0}
@@ -43,10 +45,18 @@ def flags(scaling: Any, **options: Any) -> dict[str, Any]:
     return {item.engine: item for item in serve_flags(config, **options)}
 
 
+def overridden(config: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Lines with the flags that say a config's own rotation."""
+    read = read_rope(config)
+    return {line.engine: line for line in serving_lines(
+        Serving(read, options.pop("length", None) or max_length(read.text_config), overridden=True, **options)
+    )}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "scaling",
     [
-        None, PositionInterpolation(2.0), NTKAware(2.0), YARN, Llama3(8.0, original_length=8192),
+        PositionInterpolation(2.0), NTKAware(2.0), YARN, Llama3(8.0, original_length=8192),
         YaRN(4.0, original_length=8192, attention_factor=1.3), YaRN(4.0, original_length=8192, truncate=False),
         torch.nn.Sequential(YARN, Resonance()),
     ],
@@ -65,18 +75,24 @@ def test_engines_read_the_rotation_back(scaling: Any) -> None:
 
 def test_llama_cpp() -> None:
     words_of = {name: " ".join(flags(scaling)["llama.cpp"].words) for name, scaling in {
-        "none": None, "linear": PositionInterpolation(2.0), "yarn": YaRN(4.0, original_length=8192, beta_fast=16.0),
+        "linear": PositionInterpolation(2.0), "yarn": YaRN(4.0, original_length=8192, beta_fast=16.0),
+        "gain": YaRN(4.0, original_length=8192, attention_factor=1.0),
+        "the rule": YaRN(4.0, original_length=8192, attention_factor=0.1 * math.log(4) + 1),
+        "pair": YaRN(4.0, original_length=8192, mscale=1.0, mscale_all_dim=1.0),
     }.items()}  # fmt: skip
+    yarn = "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 8192 "
     assert words_of == {
-        "none": "--rope-scaling none --rope-freq-base 500000 -c 8192",
+        "gain": f"{yarn}--yarn-attn-factor 0.878248856 --rope-freq-base 500000 -c 32768",
+        "the rule": f"{yarn}--rope-freq-base 500000 -c 32768",
+        "pair": f"{yarn}--yarn-attn-factor 0.878248856 --rope-freq-base 500000 -c 32768",
         "linear": "--rope-scaling linear --rope-scale 2 --rope-freq-base 500000 -c 8192",
         "yarn": "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 8192 --yarn-beta-fast 16 --rope-freq-base 500000"
         " -c 32768",
     }
-    for scaling in (Llama3(8.0, original_length=8192), YaRN(4.0, original_length=8192, attention_factor=1.0)):
+    for scaling in (Llama3(8.0, original_length=8192), YaRN(4.0, original_length=8192, truncate=False)):
         result = flags(scaling)["llama.cpp"]
-        assert not result.words
-        assert "posenc gguf" in result.reason
+        assert not result.command
+        assert "posenc gguf" in result.text
 
 
 def test_lengths_and_the_plug_in() -> None:
@@ -86,7 +102,7 @@ def test_lengths_and_the_plug_in() -> None:
     assert flags(YARN)["sglang"].words[2:] == ("--context-length", "32768")
     assert flags(YARN, length=16384)["vllm"].words[2:] == ("--max-model-len", "16384")
     dynamic = DynamicNTK(4.0, original_length=2048)
-    assert "follows the length" in flags(dynamic)["vllm"].reason
+    assert "follows the length" in flags(dynamic)["vllm"].text
     block = json.loads(flags(dynamic, exact=True)["sglang"].words[1])["rope_parameters"]
     assert (block["rope_type"], block["tokens"]) == ("posenc", 8192)
     assert block["theta"] == RoPE(64, base=500000.0, scaling=dynamic).spectrum(8192).theta.tolist()
@@ -100,7 +116,7 @@ def test_lengths_and_the_plug_in() -> None:
 def test_an_unchanged_model_is_served_at_what_it_declares() -> None:
     """Llama 3.2's factor of 32 says less than a length: 32 times 8,192 is twice what the model declares."""
     for name, declared in (("llama-3.2", "131072"), ("llama-3.1", "131072"), ("gpt-oss", "131072")):
-        assert serve_flags(read_rope(preset(name)))[0].words[2:] == ("--max-model-len", declared)
+        assert serve_flags(read_rope(preset(name)))[0].words == ("--max-model-len", declared)
 
 
 def test_sglang_merges_so_that_every_key_of_the_file_is_said_anew() -> None:
@@ -131,9 +147,9 @@ def test_longrope_says_which_list_is_served() -> None:
     scaling = LongRoPE([1.0] * 32, [4.0] * 32, original_length=8192, factor=4.0)
     for exact in (False, True):
         result = flags(scaling, exact=exact)
-        assert "long factors" in result["vllm"].note
-        assert bool(result["sglang"].note) == exact, "SGLang looks at each batch"
-        assert "short factors" in flags(scaling, exact=exact, length=8192)["vllm"].note
+        assert "long factors" in "; ".join(result["vllm"].notes)
+        assert bool(result["sglang"].notes) == exact, "SGLang looks at each batch"
+        assert "short factors" in "; ".join(flags(scaling, exact=exact, length=8192)["vllm"].notes)
     overrides = json.loads(flags(scaling, exact=True, length=8192)["vllm"].words[1])["rope_parameters"]
     assert overrides["theta"] == RoPE(64, base=500000.0).spectrum().theta.tolist()
 
@@ -145,7 +161,7 @@ def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(engine_table()["engines"][VLLM][newest(VLLM)]["rows"]["yarn"], "v5", [wrong])
     result = flags(YARN)
     assert not result["vllm"].words
-    assert all(words in result["vllm"].reason for words in ("largest difference 0.25", newest(VLLM), "another key"))
+    assert all(words in result["vllm"].text for words in ("largest difference 0.25", newest(VLLM), "another key"))
     assert result["sglang"].words
     assert flags(YARN, exact=True)["vllm"].words
 
@@ -153,7 +169,8 @@ def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) 
 def test_lines_are_by_version() -> None:
     flag = flags(YARN)["vllm"]
     assert (flag.version, flag.right) == (newest(VLLM), True)
-    assert f"vllm {newest(VLLM)}: yarn measured right" in str(flag)
+    assert str(flag).startswith(f"vLLM {newest(VLLM)}: vllm serve DIR ")
+    assert "yarn measured right" in str(flag)
     other = flags(YARN, engine_versions={"vllm": "0.1"})["vllm"]
     assert (other.version, other.right) == ("0.1", None)
     assert f"not measured: vLLM 0.1 (measured: {', '.join(versions(VLLM))})" in str(other)
@@ -194,7 +211,14 @@ def test_what_was_not_measured_is_not_called_right() -> None:
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
     assert verdict(CONVERTER, [yarn], model_type="no_such_model").right is None
     assert verdict(CONVERTER, [{**yarn, "beta_fast": 16.0}], model_type="no_such_model").right is False
-    assert verdict(VLLM, [yarn], model_type="no_such_model").right, "one rotary class serves all"
+    assert verdict(VLLM, [yarn], model_type="no_such_model").right is None, "its class may hand on other keys"
+    dynamic = {"rope_type": "dynamic", "factor": 2.0}
+    assert verdict(VLLM, [dynamic], model_type="no_such_model").right is False, "wrong in each of several classes"
+    partial = {**yarn, "partial_rotary_factor": 0.5}
+    assert verdict(SGLANG, [partial], model_type="stablelm").right is False
+    assert verdict(SGLANG, [partial], model_type="bailing_moe_v2").right is None, "StableLM's class is its own"
+    assert verdict(MLX, [partial], model_type="bailing_moe_v2").right is None
+    assert verdict(SGLANG, [{"rope_type": "yarn"}], model_type="cohere").right, "run in a released config"
     assert verdict(VLLM, [yarn], model_type=UNKNOWN).right is None
     assert engine_result(VLLM, "no such row").state == "not measured"
 
@@ -237,8 +261,11 @@ def test_the_spelling_of_a_config(config: dict[str, Any], spelling: str) -> None
 
 def test_the_text_part_and_kinds_of_layers() -> None:
     inner = {**LLAMA, "model_type": "gemma3_text", "rope_local_base_freq": 10000.0}
-    result = serve_flags(read_rope({"model_type": "gemma3", "text_config": inner}))[0]
-    blocks = json.loads(result.words[1])["text_config"]["rope_parameters"]
+    result = overridden({"model_type": "mistral3", "text_config": {**LLAMA, "model_type": "mistral"}})
+    assert json.loads(result["vllm"].words[1])["text_config"]["rope_parameters"]["rope_theta"] == 500000.0
+    assert not result["sglang"].command, "no override of a part of this config ran in SGLang's class"
+    assert '"rope_theta": 500000.0' in result["sglang"].text, "what to write instead"
+    blocks = json.loads(overridden(inner)["vllm"].words[1])["rope_parameters"]
     assert {kind: block["rope_theta"] for kind, block in blocks.items()} == {
         "full_attention": 500000.0, "sliding_attention": 10000.0
     }  # fmt: skip
@@ -249,14 +276,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     block = '{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 8192}'
     assert run(["serve-flags", str(tmp_path), "--rope", block]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines if line[0] != " "] == ["vllm", "sglang", "llama.cpp"]
+    assert [line.split(" ")[0] for line in lines] == ["vLLM", "SGLang", "llama.cpp"]
     assert '"rope_theta": 500000.0' in lines[0], "the base is not lost"
     assert run(["serve-flags", str(tmp_path), "--rope", "{no"]) == 2
     assert "is no JSON" in capsys.readouterr().err
-    assert run(["serve-flags", str(tmp_path), "--exact", "--json"]) == 0
+    assert run(["serve", str(tmp_path), "--exact", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
-    assert run(["serve-flags", str(tmp_path), "--engine-version", "vllm=0.1"]) == 0
-    assert "vllm 0.1: not measured" in capsys.readouterr().out
+    assert run(["serve", str(tmp_path), "--engine-version", "vllm=0.1", "--json"]) == 0
+    vllm, *others = json.loads(capsys.readouterr().out)
+    assert (vllm["version"], vllm["right"]) == ("0.1", None)
+    assert vllm["command"] == f"vllm serve {tmp_path} --max-model-len 8192", "an untouched config is served as it is"
+    assert [line["engine"] for line in others] == ["sglang", "llama.cpp", "mlx-lm", "transformers"]
     for wrong in ("vllm", "vlm=1"):
         assert run(["serve-flags", str(tmp_path), "--engine-version", wrong]) == 2
         assert "got" in capsys.readouterr().err
@@ -268,17 +298,19 @@ def test_layers_without_rotation_by_code_leave_one_block() -> None:
 
     published = {line["model"]: line["config"] for line in configs("published_configs")}
     for model in ("CohereForAI/c4ai-command-r7b-12-2024", "LGAI-EXAONE/EXAONE-4.0-32B", "arcee-ai/Trinity-Mini"):
-        for result in serve_flags(read_rope(published[model]))[:2]:
+        for result in list(overridden(published[model]).values())[:2]:
             block = json.loads(result.words[1])["rope_parameters"]
             assert "rope_type" in block
             assert None not in [value for key, value in block.items() if key.endswith("attention")]
-    laguna = serve_flags(read_rope(published["poolside/Laguna-XS.2"]))[0]
+    laguna = overridden(published["poolside/Laguna-XS.2"])["vllm"]
     blocks = json.loads(laguna.words[1])["rope_parameters"]
     assert [blocks[kind]["partial_rotary_factor"] for kind in ("full_attention", "sliding_attention")] == [0.5, 1.0]
     gemma = {each.engine: each for each in serve_flags(read_rope(published["google/gemma-2-9b"]).with_rope(
         RoPE(256, scaling=YARN)), exact=True)}  # fmt: skip
-    assert "hands no rope block on" in gemma["sglang"].reason
+    assert "hands no rope block on" in gemma["sglang"].text
     assert gemma["vllm"].words
+    exaone = overridden(published["LGAI-EXAONE/EXAONE-4.0-32B"])["llama.cpp"]
+    assert "sliding_attention layers rotate" in exaone.text
 
 
 MINISTRAL = {
@@ -292,13 +324,16 @@ MINISTRAL = {
 
 def test_an_override_keeps_every_key_that_was_read() -> None:
     """Ministral 3's temperature stands in the block, which an override replaces (vllm-project/vllm#48621)."""
-    vllm, sglang = serve_flags(read_rope(MINISTRAL))[:2]
-    for flags in (vllm, sglang):
-        assert MINISTRAL["rope_parameters"].items() <= json.loads(flags.words[1])["rope_parameters"].items()  # type: ignore[attr-defined]
-        assert "temperature" in flags.measured, "the rotary class alone was measured"
-    assert '"llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1}' in vllm.note
-    assert "262,144" in sglang.note
-    assert "16,384" in sglang.note
+    as_it_is, by_flags = serve_flags(read_rope(MINISTRAL)), overridden(MINISTRAL)
+    assert [line.words for line in as_it_is[:2]] == [("--max-model-len", "262144"), ("--context-length", "262144")]
+    for line in (by_flags["vllm"], by_flags["sglang"]):
+        assert MINISTRAL["rope_parameters"].items() <= json.loads(line.words[1])["rope_parameters"].items()  # type: ignore[attr-defined]
+    for vllm, sglang in (as_it_is[:2], (by_flags["vllm"], by_flags["sglang"])):
+        assert vllm.right
+        assert all("temperature" in line.text or not line.right for line in (vllm, sglang)), "the rotary class alone"
+        key = '"llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1}'
+        assert key in "; ".join(vllm.notes)
+        assert all(number in "; ".join(sglang.notes) for number in ("262,144", "16,384"))
 
 
 def test_measured_right_is_said_of_the_rotary_class_alone() -> None:
@@ -314,7 +349,7 @@ def test_measured_right_is_said_of_the_rotary_class_alone() -> None:
     assert beyond({**LLAMA, **sizes}) == ()
     lines = {flags.engine: flags for flags in serve_flags(read_rope(llama4))}
     assert lines["vllm"].right
-    assert all(part in lines["vllm"].measured for part in beyond(llama4))
+    assert all(part in lines["vllm"].text for part in beyond(llama4))
     whole = verdict(MLX, [{"rope_type": "default"}], spelling="v4", model_type="llama", beyond=("windows",))
     assert "windows" not in str(whole), "of whole models nothing is left out"
 
@@ -332,15 +367,14 @@ def test_dynamic_ntk_is_never_switched_off() -> None:
         read = read_rope(config)
         assert str(text_rope(read.rotation).scaling) == "DynamicNTK(2, original_length=2048)"
         for length in (4096, 8192):
-            assert not any(flags.words for flags in serve_flags(read, length=length))
+            lines = serve_flags(read, length=length)
+            assert not any(line.command for line in lines if line.engine in ("vllm", "sglang"))
             exact = {flags.engine: flags for flags in serve_flags(read, length=length, exact=True)}
             theta = json.loads(exact["vllm"].words[1])["rope_parameters"]["theta"]
             assert theta == text_rope(read.rotation).spectrum(length).theta.tolist()
         for length in (512, 2048):
-            vllm, sglang, llama_cpp = serve_flags(read, length=length)
-            block = json.loads(vllm.words[1])["rope_parameters"]
+            lines = {line.engine: line for line in serve_flags(read, length=length)}
+            block = json.loads(lines["vllm"].words[1])["rope_parameters"]
             assert (block["rope_type"], block["rope_theta"]) == ("default", 1000)
-            assert sglang.words
-            assert llama_cpp.words
-            assert ("NaN" in vllm.note) == (length < 2048)
+            assert ("NaN" in "; ".join(lines["vllm"].notes)) == (length < 2048)
     assert serve_flags(read_rope({**NOMIC, "rotary_scaling_factor": None}), length=8192)[0].words, "no scaling"

@@ -9,7 +9,7 @@
 or torch.
 
 extension    extend(): evaluated before and after, and written;  folder: the extended model, with commands for engines
-config_only  extend_config(): the plan (`posenc.hf.plan`), written;  engine_lines: how to serve it
+config_only  extend_config(): the plan (`posenc.hf.plan`), written, with lines that serve it (`posenc.hf.serving`)
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from posenc.hf.config.rope_block import RopeBlock
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.text_config import TextConfig, find_text_config
-from posenc.hf.extend.engine_lines import EngineLine, engine_lines
 from posenc.hf.json_text import edited
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.plan.plan import BlockChange, KeyPath, Plan, check_method, plan_extension
+from posenc.hf.serving.lines import Line, engine_lines
 from posenc.hf.sources.config_files import (
     CONFIG,
     ConfigFiles,
@@ -75,7 +75,7 @@ class ConfigExtension:
     diff: str
     costs: tuple[str, ...]
     notes: tuple[str, ...]
-    engines: tuple[EngineLine, ...]
+    engines: tuple[Line, ...]
     written: str | None = None
 
     @property

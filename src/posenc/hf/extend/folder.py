@@ -8,18 +8,11 @@ SERVING.md         commands for vLLM, SGLang, llama.cpp and mlx-lm
 The folder is built in ``OUT.work`` and moved into place when it is complete, so that a killed run leaves nothing
 half-written at OUT. Where only the configuration changes, weights are links to the files of the old folder: safetensors
 writes a new file and renames it, so that saving a model into the new folder leaves the old weights as they are.
-
-No command is given that an engine was measured to compute wrong (`posenc.hf.serving.engines`): an alternative is given
-instead, or the statement that there is none.
-Source: vLLM's documentation, features/context_extension (--hf-overrides); SGLang, server_args.py (--context-length,
-    --json-model-override-args); llama.cpp, common/arg.cpp, and ggml-org/llama.cpp#17459: its server cuts the context at
-    the file's own length, which --override-kv raises.
 """
 
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,8 +29,8 @@ from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.config.version_keys import changes_to
-from posenc.hf.extend.engine_lines import context_words, engine_lines
-from posenc.hf.serving.flags import serve_flags
+from posenc.hf.serving.lines import Serving, engine_lines
+from posenc.hf.serving.lines import serving_lines as lines_of
 from posenc.hf.sources.config_files import Link, link_file
 from posenc.hf.sources.load import Config, load
 from posenc.hf.sources.tensor_files import shards_of
@@ -244,7 +237,7 @@ def _as_transformers_reads(config: Config) -> Any:
 
 
 def serving_lines(config: Config, folder: str, length: int, *, trained: bool = False) -> str:
-    """SERVING.md: the lines of `engine_lines`, and flags for the original weights, in Markdown.
+    """SERVING.md: the lines that serve the folder, and flags for the original weights, in Markdown.
 
     Args:
         config: of the extended model, with version 5's keys.
@@ -254,27 +247,17 @@ def serving_lines(config: Config, folder: str, length: int, *, trained: bool = F
     """
     written = with_both_versions(with_gains({key: value for key, value in config.items() if key != "posenc"}))
     lines = [f"# Serving {folder} with {length:,} tokens"]
-    for line in engine_lines(written, length, folder):
-        commands = [f"    {command}" for command in line.command.split("; ") if command]
-        lines += ["", f"{line.engine}:", "", *commands, *([""] if commands else []), _sentence(line.text)]
+    every = [*engine_lines(written, length, folder)]
     if not trained:
-        lines += ["", "The weights are those of the original model, ORIGINAL, so that flags say the same:"]
-        read = read_rope(written)
-        for flags in serve_flags(read, length=length):
-            raised = context_words(read.model_type, length) if flags.engine == "llama.cpp" else []
-            command = f"{_OF_ORIGINAL[flags.engine]} {shlex.join([*flags.words, *raised])}"
-            lines += ["", f"    {command}" if flags.words else f"{flags.engine}: {flags.reason}."]
+        original = Serving(read_rope(written), length, "ORIGINAL", overridden=True)
+        every += [line._replace(engine=f"{line.engine}, by flags") for line in lines_of(original)]
+    for line in every:
+        commands = [f"    {command}" for command in line.command.split("; ") if command]
+        said = "; ".join([line.text, *line.notes])
+        lines += ["", f"{line.name}:", "", *commands, *([""] if commands else []), f"{said[0].upper()}{said[1:]}."]
+    if not trained:
+        lines += ["", "ORIGINAL is the folder of the original model, whose weights these are."]
     return "\n".join(lines) + "\n"
-
-
-_OF_ORIGINAL = {
-    "vllm": "vllm serve ORIGINAL", "sglang": "python -m sglang.launch_server --model-path ORIGINAL",
-    "llama.cpp": "llama-server -m ORIGINAL.gguf",
-}  # fmt: skip
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def serving_lines_of_remapping(folder: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
     plan_extension(find_text_config(config), 131072)
 
-`posenc recommend`, `posenc extend` with and without ``--config-only``, and `posenc serve-flags` print what it says.
+`posenc recommend`, `posenc extend` with and without ``--config-only``, and `posenc serve` print what it says.
 The authors' recipe comes first (`posenc.hf.plan.documented`), up to the length that they name. Beyond it, and for
 other models, the rope type decides: a config without a scaling gets one, and a config with one keeps its rope type,
 because the weights were trained under these frequencies. N is the new length, D the length that the config declares, O
@@ -487,7 +487,7 @@ def _grown_scaling(block: Block, method: str, length: int, declared: int, *, lat
         raise Refused("alpha", reason, _REMAP)
     if kind == "dynamic":
         reason = "method: rope type 'dynamic' needs no extension: its frequencies follow the length of the text already"
-        next_step = "serve it at the length as it is; where an engine fixes one length, posenc serve-flags --exact does"
+        next_step = "serve it at the length as it is; where an engine fixes one length, posenc serve --exact does"
         raise Refused("follows the length", reason, next_step)
     if kind not in ("yarn", "llama3", "linear", "proportional"):
         raise Refused("rope type", f"method: no rule extends rope type {kind!r}", _REMAP)

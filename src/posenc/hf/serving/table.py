@@ -18,6 +18,7 @@ from posenc.hf.config.text_config import TextConfig
 
 VLLM, SGLANG, MLX = "vllm", "sglang", "mlx_lm"
 CONVERTER, WRITER, FLAGS = "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags"
+_ONE_CODE = (CONVERTER, WRITER, FLAGS)  # for all model types
 UNKNOWN = "?"  # in place of a model type that posenc does not know: an engine's code of it may not read these keys
 NAMES = {
     VLLM: "vLLM", SGLANG: "SGLang", MLX: "mlx-lm", CONVERTER: "llama.cpp's converter",
@@ -30,7 +31,6 @@ WITHIN = ", within the original length"  # of rows whose frequencies follow the 
 _AT_MOST = "at most"  # how a remedy for texts within the original length says so
 State = Literal["right", "off", "ignored", "refused", "disputed", "not measured"]
 WRONG: tuple[State, ...] = ("off", "ignored", "refused")
-_OWN_LAYOUT = ("M-RoPE", "per layer")  # rows in which each model type's own code decides, not the engine's rotary class
 # Model types whose M-RoPE runs the code of a measured type in vLLM 0.33.0: models/qwen3_5.py:165 and
 # models/qwen3_vl_moe.py:77 call qwen3_vl.py's mrope_positions_factor; Qwen2-VL and Qwen2.5-VL both use Qwen2's language
 # model. models/glm4_moe.py:281 leaves that factor at its 4, as Qwen2's does, and YaRN's ramp is computed from 4 times
@@ -144,12 +144,14 @@ class Verdict(NamedTuple):
         version: of the engine.
         results: one a row.
         beyond: parts of the config's attention that a measurement of a rotary class says nothing about.
+        override_ran: whether an override of this part of a config was run in the model class, and was right.
     """
 
     engine: str
     version: str
     results: tuple[EngineResult, ...]
     beyond: tuple[str, ...] = ()
+    override_ran: bool = False
 
     @property
     def wrong(self) -> tuple[EngineResult, ...]:
@@ -237,12 +239,11 @@ def newest(engine: str) -> str:
 
 
 def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "", version: str = "") -> EngineResult:
-    """The measurement of one row.
+    """The measurement of one row: of the class that serves the model type, by the bench or in a released config.
 
-    Rotary classes serve all model types, so that Llama's result, or else another's, stands for a model type that was
-    not asked; of whole models, M-RoPE and layers with rotations of their own only the model type itself counts, unless
-    every model type that was asked is wrong. A block in a text_config counts as measured by its own record, or else as
-    the same block outside.
+    Another model type's result speaks for this one where an engine has one code for all of them (llama.cpp's converter
+    and flags), and where a rotary class was wrong in each of several model types that it was asked with. A block in a
+    text_config counts as measured by its own record, or else as the same block outside.
 
     Args:
         engine: its adapter's name.
@@ -261,31 +262,35 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
         return nothing
     rows = content["rows"].get(row, {})
     model_type = _SAME_MROPE.get(model_type, model_type) if row.startswith("M-RoPE") else model_type
-    alone = content["measures"] == "logits" or row.startswith(_OWN_LAYOUT) or model_type == UNKNOWN
     spellings = [spelling, spelling.removeprefix(_NESTED)]
     if content["measures"] == "cos and sin":  # transformers hands the class version 5's block, however it is written
         spellings += ["v5", f"{_NESTED}v5"]
+    one_code = content["measures"] == "cos and sin" or engine in _ONE_CODE
     for key in dict.fromkeys(spellings):
-        entry = _entry_for(rows.get(key, []), model_type, alone)
+        entry = _entry_for(rows.get(key, []), model_type, one_code)
         if entry is not None:
             model = model_type if model_type in entry["models"] else entry["models"][0]
             return _of_entry(nothing._replace(spelling=key), entry, model, content["date"])
+    ran = content.get("classes", {}).get(model_type, {})
+    if any(row in ran.get(way, ()) for way in ("file", "override")):
+        return nothing._replace(state="right", date=content["date"], model=model_type)
     return nothing
 
 
-def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, alone: bool) -> Mapping[str, Any] | None:
-    """The entry of a model type; for rotary classes else Llama's, or the worst; None where nothing answers for it.
+def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, one_code: bool) -> Mapping[str, Any] | None:
+    """The entry of a model type; None where nothing answers for it.
 
     Args:
         entries: of one row and spelling.
-        model_type: of the text model; "": any.
-        alone: whether another model type's answer says nothing about this one.
+        model_type: of the text model; "": any, and then Llama's, or the worst.
+        one_code: whether all model types of the engine share the code that computes the rotation.
     """
     names = {model_type, model_type.removesuffix("_text")}  # records name a nested case after the whole model
     matching = [entry for entry in entries if names & set(entry["models"])]
-    if not matching and not (alone and model_type):
+    if not matching and not model_type:
         matching = [entry for entry in entries if "llama" in entry["models"]] or list(entries)
-    if not matching and entries and all(entry["state"] in WRONG for entry in entries):  # wrong wherever it was asked
+    asked = {model for entry in entries for model in entry["models"]}
+    if not matching and one_code and len(asked) > 1 and all(entry["state"] in WRONG for entry in entries):
         matching = list(entries)
     order = ("right", "disputed", *reversed(WRONG))
     return max(matching, key=lambda entry: order.index(entry["state"]), default=None)
@@ -395,6 +400,7 @@ def verdict(
     length: int | None = None,
     version: str = "",
     beyond: tuple[str, ...] = (),
+    overridden: str = "",
 ) -> Verdict:
     """The measured results of an engine for a config.
 
@@ -409,12 +415,15 @@ def verdict(
         length: tokens that are served; None: more than the original length.
         version: of the engine; "": the newest that was measured.
         beyond: as `posenc.hf.serving.beyond.beyond_rotation` gives it.
+        overridden: the type of the whole model where flags override a part of its config, such as text_config.
     """
-    results = []
+    version, results = version or newest(engine), []
     for row, block in rows_of_blocks(blocks, length).items():
         result = engine_result(engine, row, spelling, model_type, version)
         results.append(result._replace(state="right") if result.wrong and _has_remedy(result, block) else result)
-    return Verdict(engine, version or newest(engine), tuple(results), beyond)
+    classes = engine_table()["engines"].get(engine, {}).get(version, {}).get("classes", {})
+    ran = not overridden or "nested override" in classes.get(overridden, {})
+    return Verdict(engine, version, tuple(results), beyond, ran)
 
 
 def _has_remedy(result: EngineResult, block: Block) -> bool:

@@ -1,0 +1,54 @@
+"""``posenc probe``: whether a running server applies its model's scaling, caps its context or truncates prompts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from posenc.engines.endpoint import Endpoint
+from posenc.engines.probe import probe
+from posenc.input_files import naming
+from posenc_cli.exit_codes import FAULT, OK, SUSPICION
+
+
+def run(options: Namespace) -> int:
+    """Probe a server, and print what was found.
+
+    Raises:
+        ValueError: as `posenc.engines.probe.probe`, for a checkpoint that cannot be read, and for an environment
+            variable that is not set.
+        OSError: for a server that cannot be reached.
+    """
+    original, length, key = options.original, options.length, options.api_key_env
+    if options.checkpoint is not None:
+        trained, longest = _lengths_of(options.checkpoint)
+        original, length = original or trained, length or longest
+    if key and key not in os.environ:
+        raise ValueError(f"--api-key-env: the environment variable {key} is not set")
+    server = Endpoint(options.endpoint, options.model, os.environ.get(key, ""), options.requests, options.seconds)
+    result = probe(server, original=original, length=length, progress=_report)
+    sys.stdout.write((result.json() if options.as_json else str(result)) + "\n")
+    if result.faults:
+        return FAULT
+    return OK if result.scaling == "applied" else SUSPICION
+
+
+def _report(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{line}\n")
+
+
+def _lengths_of(checkpoint: str) -> tuple[int | None, int | None]:
+    """The trained length and the longest length that a checkpoint's configuration tells."""
+    from posenc.hf import read_rope
+    from posenc.hf.config.rotation import text_rope
+    from posenc.hf.explanation.report import longest_length, trained_length
+
+    with naming(checkpoint):
+        read = read_rope(Path(checkpoint))
+    ropes = [text_rope(rotation) for rotation in read.rotations.values() if rotation is not None]
+    trained = [length for rope in ropes if (length := trained_length(read, rope)) is not None]
+    longest = [length for rope in ropes if (length := longest_length(read, rope)) is not None]
+    return max(trained, default=None), max(longest, default=None)

@@ -1,0 +1,158 @@
+"""llama.cpp: its converter and llama-server on the file, or flags for a file that says another rotation.
+
+The gain of YaRN is --yarn-attn-factor times the rule, 0.1 ln(factor) + 1. Whatever flags cannot express must be in the
+file (`posenc gguf`).
+Source: llama.cpp, common/arg.cpp; ggml-org/llama.cpp#17459: its server cuts the context at the file's own length, which
+    --override-kv raises.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+
+from posenc.hf.config.block_schema import Block
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.overrides import block_in
+from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER
+from posenc.hf.sources.gguf_metadata import ARCHITECTURES
+
+COLUMN = CONVERTER
+_SECTION = "mrope_section"
+_OF_YARN = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
+_GAIN = {"attention_factor", "mscale", "mscale_all_dim"}
+
+
+def line(serving: Serving) -> Line:
+    """The line of llama.cpp."""
+    if serving.gguf:
+        return _of_gguf(serving)
+    return _by_flags(serving) if serving.overridden else _of_folder(serving)
+
+
+def _context(serving: Serving) -> list[str]:
+    return [] if serving.length is None else ["-c", str(serving.length)]
+
+
+def _of_folder(serving: Serving) -> Line:
+    """The converter's file, or where it loses the rotation a file that `posenc gguf` writes over it."""
+    name, version = shlex.quote(serving.folder), serving.version("llama.cpp", CONVERTER)
+    lost, convert = serving.verdict(CONVERTER, version=version), f"python convert_hf_to_gguf.py {name} --outfile"
+    serve = shlex.join(["llama-server", "-m", "model.gguf", *_context(serving)])
+    result = Line("llama.cpp", version, f"{convert} model.gguf; {serve}", lost.right, str(lost))
+    if not lost.wrong:
+        return result
+    written = serving.verdict(WRITER, spelling="v5", version=version)
+    if written.wrong:
+        return result._replace(command="", right=False, text=f"no GGUF file is known to hold this rotation: {written}")
+    rows = ", ".join(dict.fromkeys(each.row for each in lost.wrong))
+    command = f"{convert} plain.gguf; posenc gguf plain.gguf model.gguf --rope {name}; {serve}"
+    text = f"its own converter is wrong in {rows}; posenc gguf: {written}"
+    return result._replace(command=command, right=written.right, text=text)
+
+
+def _by_flags(serving: Serving) -> Line:
+    """Flags for the file of the original weights."""
+    version = serving.version("llama.cpp", FLAGS)
+    result = Line("llama.cpp", version, "", None, "")
+    try:
+        words, block = flags_of(serving)
+    except ValueError as error:
+        return result._replace(text=str(error))
+    checked = serving.verdict(FLAGS, [block], "v5", version)
+    if checked.wrong:
+        return result._replace(right=False, text=f"{checked}; write the file: posenc gguf")
+    raised = context_words(serving.text_config.model_type, serving.length)
+    return result._replace(
+        command=shlex.join(["llama-server", "-m", "model.gguf", *words, *raised]), right=checked.right,
+        text=str(checked), words=tuple(words),
+    )  # fmt: skip
+
+
+def flags_of(serving: Serving) -> tuple[list[str], Block]:
+    """Words of llama-server, and the block that they say, whether or not llama.cpp computes it right.
+
+    Raises:
+        ValueError: for a rotation that no flags say.
+    """
+    rotations = list(serving.config.rotations.items())
+    rotating = [(kind, rotation) for kind, rotation in rotations if rotation is not None]
+    if not rotating:
+        raise ValueError("no layer rotates")
+    if len(rotations) > 1:
+        kinds = " and ".join(kind for kind, _ in rotating)
+        raise ValueError(
+            f"its flags set one rotation for all layers, and here {kinds} layers rotate in their own way: convert the "
+            "written folder"
+        )
+    block = block_in("transformers", text_rope(rotating[0][1]), serving.length)
+    return [*words_of_block(block), *_context(serving)], block
+
+
+def words_of_block(block: Block) -> list[str]:
+    """Words of llama-server for a block.
+
+    Raises:
+        ValueError: for a block that no flags say.
+    """
+    kind, base = block.get("rope_type"), ["--rope-freq-base", f"{block.get('rope_theta', 0):.10g}"]
+    if kind == "default":
+        return ["--rope-scaling", "none", *base]
+    if kind == "linear":
+        return ["--rope-scaling", "linear", "--rope-scale", f"{block['factor']:.10g}", *base]
+    if kind != "yarn":
+        raise ValueError("its flags have no factors for each pair: write the file (posenc gguf)")
+    if set(block) - _OF_YARN - _GAIN - {"partial_rotary_factor"}:
+        raise ValueError("its flags have no YaRN with another ramp: write the file (posenc gguf)")
+    words = ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}"]
+    words += ["--yarn-orig-ctx", str(block["original_max_position_embeddings"])]
+    for key in ("beta_fast", "beta_slow"):
+        words += [f"--yarn-{key.replace('_', '-')}", f"{block[key]:.10g}"] if key in block else []
+    share = gain_of(block) / _rule(block["factor"], 1.0)
+    words += [] if math.isclose(share, 1.0, rel_tol=1e-6) else ["--yarn-attn-factor", f"{share:.9g}"]
+    return [*words, *base]
+
+
+def gain_of(block: Block) -> float:
+    """The gain of a YaRN block on rotated queries and keys."""
+    if block.get("attention_factor") is not None:
+        return float(block["attention_factor"])
+    scales = [block.get("mscale"), block.get("mscale_all_dim")]
+    if not all(scales):
+        return _rule(block["factor"], 1.0)
+    return _rule(block["factor"], scales[0]) / _rule(block["factor"], scales[1])
+
+
+def _rule(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
+def _of_gguf(serving: Serving) -> Line:
+    """Flags for a GGUF file, or a copy of it."""
+    gguf, version = serving.gguf, serving.version("llama.cpp", WRITER)
+    checked, result = serving.verdict(WRITER, spelling="v5"), Line("llama.cpp", version, "", None, "")
+    if checked.wrong or len(serving.blocks) != 1 or serving.blocks[0] is None:
+        reason = str(checked) if checked.wrong else "its layers have rotations of several kinds"
+        return result._replace(right=False, text=f"no GGUF file is known to hold this rotation: {reason}")
+    block = {key: value for key, value in serving.blocks[0].items() if key != _SECTION}
+    by_flags = serving.verdict(FLAGS, spelling="v5")
+    try:
+        words = words_of_block(block)
+    except ValueError:  # the file must say it
+        words = []
+    end = [*_context(serving), *context_words(serving.text_config.model_type, serving.length)]
+    if words and not by_flags.wrong:
+        command = shlex.join(["llama-server", "-m", gguf, *words, *end])
+        text = f"no file is changed; {by_flags}"
+        return result._replace(command=command, right=by_flags.right, text=text, words=(*words, *end))
+    copy = shlex.join(["posenc", "gguf", gguf, "model.gguf", "--rope", json.dumps(block)])
+    command = f"{copy}; {shlex.join(['llama-server', '-m', 'model.gguf', *end])}"
+    return result._replace(command=command, right=checked.right, text=str(checked), words=tuple(end))
+
+
+def context_words(model_type: str, length: int | None) -> list[str]:
+    """Words with which llama-server grants more tokens than a file declares; none for a model type without a name."""
+    name = next((name for name, (served_type, _) in ARCHITECTURES.items() if served_type == model_type), None)
+    return [] if name is None or length is None else ["--override-kv", f"{name}.context_length=int:{length}"]

@@ -1,0 +1,25 @@
+"""mlx-lm: ``mlx_lm.server``, which serves a written folder and takes no flags about positions."""
+
+from __future__ import annotations
+
+import shlex
+
+from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.table import MLX
+
+COLUMN = MLX
+
+
+def line(serving: Serving) -> Line:
+    """The line of mlx-lm, whose model classes read other keys each: Gemma's reads no scaling."""
+    name, version = shlex.quote(serving.folder), serving.version("mlx-lm", MLX)
+    checked = serving.verdict(MLX, version=version)
+    result = Line("mlx-lm", version, f"mlx_lm.server --model {name}", checked.right, str(checked))
+    if checked.wrong:
+        both = serving.verdict(MLX, spelling="both", version=version)
+        text_config = serving.text_config
+        newer = not any(text_config.get(key) is not None for key in ("rope_scaling", "rope_theta"))
+        older = newer and text_config.family.since < 5 and both.right
+        advice = f". posenc convert {name} --spelling both adds the keys that it reads: {both}" if older else ""
+        return result._replace(command="", right=False, text=f"{checked}{advice}")
+    return result if checked.right else result._replace(command="")

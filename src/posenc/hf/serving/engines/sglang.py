@@ -1,0 +1,39 @@
+"""SGLang: ``python -m sglang.launch_server``, and --json-model-override-args.
+
+No environment variable lifts its limit here: the written config, or the override, declares the length.
+Source: SGLang 0.5.23, hf_transformers/common.py (get_context_length) for the length that it grants;
+    models/qwen3_vl.py:1342, which builds the text model from the outer config; models/ministral3.py, whose step of the
+    temperature is ``max_position_embeddings``. Read in the released wheel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posenc.hf.config.text_config import max_length
+from posenc.hf.serving.beyond import steps_of_temperature
+from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.overrides import Server, longrope_note, server_line
+from posenc.hf.serving.table import SGLANG
+
+COLUMN = SGLANG
+SERVER = Server(
+    "sglang", SGLANG, ("python", "-m", "sglang.launch_server", "--model-path"), "--context-length",
+    "--json-model-override-args", "sglang", merges=True, from_outer=("qwen3_vl_text",),
+)  # fmt: skip
+
+
+def line(serving: Serving) -> Line:
+    """The line of SGLang."""
+    return server_line(SERVER, serving, list(_notes(serving)))
+
+
+def _notes(serving: Serving) -> Iterator[str]:
+    yield longrope_note(serving, always=False)
+    declared = max_length(serving.text_config)
+    for _, step in () if serving.exact else steps_of_temperature(serving.config):
+        if declared is not None and declared != step:
+            yield (
+                f"sglang computes the step of the temperature from max_position_embeddings ({declared:,} tokens), not "
+                f"from {step:,}"
+            )

@@ -1,0 +1,54 @@
+"""vLLM: ``vllm serve FOLDER``, and --hf-overrides.
+
+Source: vLLM 0.33, config/model.py (_get_and_verify_max_len) for the length that it grants; config/speculative.py:1400:
+    "Dict overrides stay target-only" (benchmarks/engines/draft_heads.py, vllm-project/vllm#58080); models/mistral.py,
+    which reads the temperature from a top-level ``llama_4_scaling`` alone; dynamic_ntk_scaling_rope.py. Read in the
+    released wheel; the temperature and the draft models were not run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from posenc.frequencies.host import steps_of
+from posenc.frequencies.ntk import DynamicNTK
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.serving.beyond import steps_of_temperature
+from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.overrides import Server, longrope_note, server_line
+from posenc.hf.serving.table import VLLM
+
+COLUMN = VLLM
+SERVER = Server("vllm", VLLM, ("vllm", "serve"), "--max-model-len", "--hf-overrides", "vllm")
+_DRAFTS = (
+    "a draft model or multi-token prediction (--speculative-config) does not get these overrides: write them into its "
+    "config.json"
+)
+
+
+def line(serving: Serving) -> Line:
+    """The line of vLLM."""
+    return server_line(SERVER, serving, list(_notes(serving)))
+
+
+def _notes(serving: Serving) -> Iterator[str]:
+    yield longrope_note(serving, always=True)
+    if serving.overridden and serving.changed:
+        yield _DRAFTS
+    if serving.exact:
+        return
+    for beta, step in steps_of_temperature(serving.config):
+        key = json.dumps({"llama_4_scaling": {"original_max_position_embeddings": step, "beta": beta}})
+        yield (
+            "vllm does not apply the temperature of llama_4_scaling_beta from rope_parameters: add "
+            f"{key[1:-1]} to the config, outside every block"
+        )
+    for rope in serving.config.rotations.values():
+        for step in () if rope is None else steps_of(text_rope(rope).scaling):
+            if isinstance(step, DynamicNTK) and serving.length is not None and serving.length < step.original_length:
+                yield (
+                    f"vllm computes its own dynamic NTK wrong below {step.original_length:,} tokens, and no number "
+                    f"(NaN) below {round(step.original_length * (1 - 1 / step.factor)):,}: serve the file itself with "
+                    f"at least {step.original_length:,}"
+                )

@@ -1,0 +1,236 @@
+"""Lines that serve a model, a line for each engine: the one renderer of extend, serve, recommend and SERVING.md.
+
+    as_written   the folder's config.json says the rotation to serve, so that a line has the length alone
+    overridden   flags say it, for the weights of a folder whose config.json says another rotation
+    plug-in      flags hand posenc's plug-in a table of exact frequencies (vLLM and SGLang)
+
+An engine is one file of `posenc.hf.serving.engines`. What a line claims is what was measured of the class that serves
+the model type (`posenc.hf.serving.table`); where an engine was measured to compute the rotation wrong, there is the
+reason and what to do instead of a command. A written config is preferred to flags that override it: vLLM does not hand
+overrides on to a draft model, and overrides of a part of a config (text_config) are lost or crash in some classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from posenc.arguments import check_flag, check_whole, shown
+from posenc.frequencies.host import steps_of
+from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.rotation import RoPESpec
+from posenc.hf.config.block_schema import Block
+from posenc.hf.config.posenc_config import attached_names
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import equivalent, text_rope
+from posenc.hf.config.text_config import TextConfig, max_length
+from posenc.hf.config.write import extended_length
+from posenc.hf.explanation.report import longest_length
+from posenc.hf.limits import TOKENS
+from posenc.hf.serving.beyond import beyond_rotation
+from posenc.hf.serving.table import UNKNOWN, Verdict, newest, spelling_of, verdict
+from posenc.hf.sources.load import Config
+
+ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
+_TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
+BY_FLAGS = ("vllm", "sglang", "llama.cpp")  # engines whose flags say a rotation
+
+
+class Line(NamedTuple):
+    """How one engine serves a model.
+
+    Attributes:
+        engine: one of `ENGINES`.
+        version: of the engine, which the line is for.
+        command: lines to type, with "; " between them; "" where there is none.
+        right: whether that version was measured to compute the rotation right; None: not measured.
+        text: what was measured, or why there is no command and what to do instead.
+        words: the flags of the command, one by one.
+        notes: what else is known of this engine and model.
+    """
+
+    engine: str
+    version: str
+    command: str
+    right: bool | None
+    text: str
+    words: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The engine with its version."""
+        return f"{_TITLES.get(self.engine, self.engine)} {self.version}".strip()
+
+    def __str__(self) -> str:
+        said = "; ".join([self.text, *self.notes])
+        if not self.command:
+            return f"{self.name}: {'no. ' if self.right is False else ''}{said}"
+        return f"{self.name}: {self.command}   ({said})"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What engines are to serve.
+
+    Attributes:
+        config: with the rotation to serve.
+        length: tokens; None: the engine decides.
+        folder: that has the weights and a config.json.
+        overridden: whether flags say the rotation, because the config.json says another.
+        exact: whether posenc's plug-ins are used.
+        gguf: path of the source where it is a GGUF file, which llama.cpp alone serves.
+        versions: of engines, by name; default: those that were measured.
+    """
+
+    config: RopeConfig
+    length: int | None
+    folder: str = "DIR"
+    overridden: bool = False
+    exact: bool = False
+    gguf: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text_config(self) -> TextConfig:
+        """The text model's part of the config."""
+        return self.config.text_config
+
+    @property
+    def model_type(self) -> str:
+        """Of the text model; `UNKNOWN` where posenc does not know it."""
+        return self.text_config.model_type if self.text_config.known else UNKNOWN
+
+    @cached_property
+    def blocks(self) -> tuple[Block | None, ...]:
+        """A block of the file for each kind of layers, None for layers that do not rotate."""
+        return tuple(
+            None if block.values is None else {k: value for k, value in block.effective.items() if value is not None}
+            for block in self.config.parsed.rope_blocks
+        )
+
+    @cached_property
+    def beyond(self) -> tuple[str, ...]:
+        """Parts of the model's attention that no rotary class computes."""
+        return beyond_rotation(self.config)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the rotation to serve differs from the file's."""
+        old = self.config.parsed.layers
+        return any(not equivalent(rope, old.get(kind)) for kind, rope in self.config.rotations.items())
+
+    def verdict(self, engine: str, blocks: Any = None, spelling: str = "", version: str = "") -> Verdict:
+        """What was measured of these blocks in an engine of the table; default: the file's, in its spelling."""
+        return verdict(
+            engine, self.blocks if blocks is None else blocks, spelling=spelling or spelling_of(self.text_config),
+            model_type=self.model_type, length=self.length, version=version, beyond=self.beyond,
+            overridden=str(self.config.config.get("model_type")) if self.overridden and self.text_config.path else "",
+        )  # fmt: skip
+
+    def version(self, engine: str, column: str) -> str:
+        """The version of an engine that the lines are for."""
+        return self.versions.get(engine, newest(column))
+
+
+def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") -> tuple[Line, ...]:
+    """A line for each engine that serves a written config.
+
+    Args:
+        config: in Hugging Face's keys.
+        length: tokens to serve.
+        folder: that has the written config and the weights.
+        gguf: path of the source where it is a GGUF file, which llama.cpp alone serves.
+    """
+    return serving_lines(Serving(read_rope(config), length, folder, gguf=gguf))
+
+
+def serve_flags(
+    config: RopeConfig,
+    *,
+    exact: bool = False,
+    length: int | None = None,
+    engine_versions: Mapping[str, str] | None = None,
+    folder: str = "DIR",
+) -> list[Line]:
+    """A line for each engine: of an untouched config the folder as it is, of a changed rotation flags that say it.
+
+    Args:
+        config: as `read_rope` gives it, with the rotation to serve.
+        exact: through posenc's plug-ins, which must be installed with the engine: exact angles; a scaling that
+            follows the length spans ``length``.
+        length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
+        engine_versions: versions by engine ("vllm", "sglang", "llama.cpp", "mlx-lm"); default: the measured ones.
+        folder: of the model, as lines name it.
+
+    Raises:
+        ValueError: for something else than a RopeConfig, for a length that is no count of tokens, and for an engine
+            that is not known.
+    """
+    check_flag("exact", exact)
+    if length is not None:
+        check_whole("length", length, most=TOKENS)
+    if not isinstance(config, RopeConfig):
+        raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
+    if engine_versions is not None and not isinstance(engine_versions, Mapping):
+        raise ValueError(f"engine_versions must be versions by engine, got {shown(engine_versions)}")
+    if set(engine_versions or {}) - set(ENGINES):
+        raise ValueError(f"engine_versions must name {', '.join(ENGINES)}, got {shown(engine_versions)}")
+    serving = Serving(config, length, folder, exact=exact, versions=dict(engine_versions or {}))
+    serving = replace(serving, overridden=exact or serving.changed)
+    reach = reach_of(config)
+    if length is not None and reach is not None and length > reach:
+        reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
+        return _refused(serving, reason)
+    # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
+    reached = extended_length(config.rotations, recipes=serving.changed)
+    declared = max((n for n in (max_length(config.text_config), reached) if n), default=None)
+    return list(serving_lines(replace(serving, length=length or declared)))
+
+
+def serving_lines(serving: Serving) -> tuple[Line, ...]:
+    """The line of each engine."""
+    if attached_names(serving.config.config) is not None:
+        return tuple(_refused(serving, "no engine computes the encodings that posenc attached to this model"))
+    names = ("llama.cpp",) if serving.gguf else BY_FLAGS if serving.overridden else ENGINES
+    lines = tuple(_module(name).line(serving) for name in names)
+    text_config = serving.text_config
+    if text_config.known or not text_config.model_type or serving.gguf:
+        return lines
+    return tuple(_unmeasured(line, text_config.model_type, serving.config.config) for line in lines)
+
+
+def _module(engine: str) -> Any:
+    return import_module(f"posenc.hf.serving.engines.{engine.replace('.', '_').replace('-', '_')}")
+
+
+def _refused(serving: Serving, reason: str) -> list[Line]:
+    names = BY_FLAGS if serving.overridden else ENGINES
+    return [Line(name, serving.version(name, _module(name).COLUMN), "", None, reason) for name in names]
+
+
+def _unmeasured(line: Line, model_type: str, config: Config) -> Line:
+    """The line for a model type that posenc does not know, whose code may read other keys than a Llama's."""
+    if not line.command:
+        return line
+    if line.engine == "transformers" and not config.get("auto_map"):
+        return line._replace(right=None)
+    code = "the repository's own code" if line.engine == "transformers" else f"the engine's code of {model_type}"
+    return line._replace(right=None, text=f"not measured: {code} may not read these keys")
+
+
+def reach_of(config: RopeConfig) -> int | None:
+    """The longest context that a rotation is meant for, in tokens; None: no length bounds it, or none is declared."""
+    ropes = [text_rope(rope) for rope in config.rotations.values() if rope is not None]
+    lengths = [longest_length(config, rope) for rope in ropes]
+    if any(rope.length_dependent and not has_lists(rope) for rope in ropes):
+        return None
+    return max((length for length in lengths if length is not None), default=None)
+
+
+def has_lists(rope: RoPESpec) -> bool:
+    """Whether a scaling is LongRoPE's, with a list of factors for short and one for long texts."""
+    return any(isinstance(step, LongRoPE) for step in steps_of(rope.scaling))
