@@ -29,7 +29,7 @@ RESULTS = ("tests/golden/test_attention.py",)
 BIASES = ("tests/golden/test_biases.py",)
 SCORES = ("tests/golden/test_scores.py",)
 DROPOUT = ("tests/backends/test_dropout.py",)
-TILES = ("tests/backends/tiled/test_equals_dense.py",)
+TILES = ("tests/backends/tiles/test_equals_dense.py",)
 
 
 class Mutant(NamedTuple):
@@ -195,7 +195,7 @@ MUTANTS = (
            "(-1.0 if call.scale < 0 else 0.0)", "(1.0 if call.scale < 0 else 0.0)", CALLS),
     Mutant("blocks of rows: keys of square calls", "backends/rows.py",
            "seen = stop + keys - queries", "seen = stop", ("tests/backends/test_rows.py",)),
-    Mutant("tiles: the backward pass divides by the wrong sum", "backends/tiled/softmax.py",
+    Mutant("tiles: the backward pass divides by the wrong sum", "backends/tiles/softmax.py",
            "norm = largest + total.log2()", "norm = largest - total.log2()", TILES),
     Mutant("dropout: what stays is not scaled", "dropout.py",
            ".mul_(1 / (1 - self.p))", "", DROPOUT),

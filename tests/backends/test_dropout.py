@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain_backend
 from posenc.attention_maps import read_attention
 from posenc.dropout import Dropout
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 
 LISTS = {

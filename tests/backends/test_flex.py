@@ -104,7 +104,7 @@ def test_sums_of_gates_keep_their_digits_over_131072_tokens():
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
     visibility = VisibilityMask(True, None, None, None, torch.arange(4), torch.arange(2**17))
     parts = gate_sums(gates, 4, visibility)
-    got = (parts.of_queries[..., -1:] - parts.of_keys) + (parts.rest_of_queries[..., -1:] - parts.rest_of_keys)
+    got = (parts.at_queries[..., -1:] - parts.at_keys) + (parts.rest_at_queries[..., -1:] - parts.rest_at_keys)
     sums = gates.double().cumsum(-1)
     right = sums[..., -1:] - sums
     near = right > -200  # beyond, weights are zero
@@ -119,7 +119,7 @@ def test_gradients_reach_the_gates():
     ids = torch.randint(0, 3, (2, 40))
     visibility = VisibilityMask(True, None, None, (ids[:, -5:], ids), torch.arange(5), torch.arange(40))
     weights = torch.randn(2, 3, 40, dtype=torch.float64)
-    (got,) = torch.autograd.grad((gate_sums(gates, 5, visibility).of_keys * weights).sum(), gates)
+    (got,) = torch.autograd.grad((gate_sums(gates, 5, visibility).at_keys * weights).sum(), gates)
     later = (ids[:, :, None] == ids[:, None, :]) & torch.ones(40, 40).triu().bool()  # gate l is in the sum of key j ≥ l
     document = ids[:, :, None] <= ids[:, None, :]
     reach = torch.where(ids[:, :, None] == ids[:, None, :], later, document)  # sums go on from document to document

@@ -15,7 +15,7 @@ from posenc.distributed.parallel import merged
 from posenc.score import Mixture
 from posenc.testing import Case
 from posenc.testing.backends import SITUATIONS, call_of, situations
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import INSIDE_ATTENTION, gap, mostly_slow, qkv
 
 UNLIKE = tuple(  # to what comes after products: rotations are done before

@@ -9,7 +9,7 @@ from posenc import KERPLE, CoPE, ForgetGate, LogCPB, RoPE, ScoreEncoding, Shaw, 
 from posenc.backends.rows import BLOCK
 from posenc.encoding import Scope
 from posenc.score import DAPE, Mixture
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 
 LISTS = {

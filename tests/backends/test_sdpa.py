@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend
 
 from posenc import ALiBi, RoPE, T5Bias, attention
 from posenc.backends import sdpa
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 
 LISTS = {

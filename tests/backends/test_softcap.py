@@ -8,7 +8,7 @@ from torch import Tensor
 
 from posenc import ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, T5Bias, attention, explain_backend
 from posenc.attention_maps import read_attention
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 
 CAP = 0.7

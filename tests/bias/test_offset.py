@@ -8,7 +8,7 @@ import torch
 from posenc import BEiTBias, LogCPB, SwinBias, attention
 from posenc.bias import ALiBi2D
 from posenc.positions import NOWHERE, grid
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import gap, mostly_slow, qkv
 
 LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])

@@ -10,7 +10,7 @@ from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, reflected
 from posenc.visibility import VisibilityMask
-from tests.backends.tiled.compare import Largest
+from tests.backends.tiles.compare import Largest
 from tests.samples import gap, mostly_slow, qkv, refusals, weights
 
 DIM, HEADS, WIDTH = 16, 4, 4

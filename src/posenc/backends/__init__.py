@@ -16,9 +16,9 @@ Importing this package registers the operators that exported graphs call (`torch
 from types import ModuleType
 from typing import Literal
 
-from posenc.backends import dense, flex, ranged, rows, sdpa, tiled, triton
+from posenc.backends import dense, flex, ranged, rows, sdpa, tiles, triton
 
 Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
 BACKENDS: dict[str, ModuleType] = {
-    "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "ranged": ranged, "rows": rows, "dense": dense,
+    "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiles, "ranged": ranged, "rows": rows, "dense": dense,
 }  # fmt: skip

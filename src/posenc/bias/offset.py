@@ -106,7 +106,7 @@ class OffsetBias(BiasEncoding):
 
 def _with_lost(placed: Offsets, nowhere: Tensor | None, q_lost: Tensor, k_lost: Tensor) -> Offsets:
     """The same with tokens without a place, whose sums with any others fall behind the numbers of the places."""
-    values, of_queries, of_keys = placed.values, placed.of_queries, placed.of_keys
+    values, of_queries, of_keys = placed.values, placed.query_index, placed.key_index
     entries, keys = values.shape[1], int(of_keys.amax()) + 1
     queries = int(of_queries.amax()) + 1
     nowhere = values.new_zeros(len(values), 3) if nowhere is None else nowhere.to(values.dtype)

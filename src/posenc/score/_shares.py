@@ -67,4 +67,4 @@ class Share(BiasEncoding):
         offsets = self._of[2].offsets(q_pos, k_pos)
         if offsets is None:
             return None
-        return Offsets(offsets.values * self._weights(offsets.values)[:, None], offsets.of_queries, offsets.of_keys)
+        return Offsets(offsets.values * self._weights(offsets.values)[:, None], offsets.query_index, offsets.key_index)

@@ -1,0 +1,83 @@
+"""A network across heads, by tiles: DAPE."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import KERPLE, CoPE, ForgetGate, StickBreaking, SwinBias, attention, positions
+from posenc.score import DAPE
+from tests.backends.tiles.compare import (
+    CROSS,
+    DIM,
+    HEAD_DIM,
+    HEADS,
+    KV_HEADS,
+    OF_INDICES,
+    SITUATIONS,
+    expect_dense,
+)
+from tests.samples import gap, mostly_slow, qkv
+
+NAMES = ("dape", "dape over fire", "terms+dape")
+
+
+@pytest.mark.parametrize("length", mostly_slow((17, 64, 65, 257, 513), 17, 65))
+@pytest.mark.parametrize("name", NAMES)
+def test_borders_of_blocks(name, length):
+    expect_dense(name, length)
+
+
+@pytest.mark.parametrize(("queries", "keys"), mostly_slow(CROSS[1:], (2, 70), (65, 70)))
+@pytest.mark.parametrize("name", ["dape over fire"])
+def test_cross_lengths(name, queries, keys):
+    queries = max(queries, 17)
+    expect_dense(name, queries, keys)
+    expect_dense(name, queries, keys, causal=False)
+
+
+@pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "bidirectional", "mask of all", "window"))
+@pytest.mark.parametrize("name", mostly_slow(NAMES, "dape", "terms+dape"))
+def test_visibility_equals_the_definition(name, situation):
+    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+
+
+@pytest.mark.parametrize("hidden", [5, 400])
+def test_networks_of_any_width(hidden):
+    """Of a wide network, few numbers of a tile have all their units at a time."""
+    expect_dense([DAPE(KERPLE(HEADS), HEADS, hidden=hidden).double()], 70)
+
+
+def test_a_bias_of_a_picture():
+    torch.manual_seed(0)
+    at = positions.grid(12, 12)
+    bias = SwinBias(HEADS, window=(12, 12))
+    with torch.no_grad():
+        bias.table.normal_(std=0.3)
+    encoding, tensors = DAPE(bias, HEADS).double(), qkv(2, HEADS, 144, dtype=torch.float64)
+    results = []
+    for backend in ("tiled", "dense"):
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        out = attention(*leaves, [encoding], q_pos=at, k_pos=at, causal=False, backend=backend)
+        results.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *encoding.parameters()])))
+    assert max(gap(a, b) for a, b in zip(*results, strict=True)) < 1e-12
+
+
+NETWORK = DAPE(KERPLE(HEADS), HEADS)
+REFUSED = {
+    "few queries": ([NETWORK], (3, 70), "the definition takes few queries"),
+    "sticks": ([NETWORK, StickBreaking()], (70, 70), "stick-breaking has some at a time"),
+    "gates": ([ForgetGate(DIM, num_heads=HEADS), NETWORK], (70, 70), "gates leave out"),
+    "counts": ([CoPE(HEAD_DIM, max_position=5), NETWORK], (70, 70), "gates leave out"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_and_the_definition_as_fallback(case):
+    encodings, (queries, keys), words = REFUSED[case]
+    q, k, v = qkv(1, HEADS, queries, keys, HEAD_DIM, num_kv_heads=KV_HEADS)
+    x = torch.randn(1, keys, DIM)
+    with pytest.raises(ValueError, match=words):
+        attention(q, k, v, encodings, x=x, backend="tiled")
+    expected = attention(q, k, v, encodings, x=x, backend="dense")
+    assert gap(attention(q, k, v, encodings, x=x), expected) < 1e-5

@@ -1,0 +1,89 @@
+"""Functions of the distance that the fused kernel takes as a view of one row: the same numbers as by the definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import attention
+from posenc.backends.tiles import masks
+from tests.backends.tiles.compare import (
+    BORDERS,
+    PerKey,
+    build_encodings,
+    called,
+    errors,
+    expect_dense,
+    expect_same,
+    passes_of,
+)
+from tests.samples import mostly_slow
+
+LEARNED = ("t5", "t5 both ways", "one row for all heads")
+
+
+@pytest.fixture
+def taken(monkeypatch) -> list[str]:
+    return passes_of(masks, monkeypatch)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", mostly_slow([*(n for n in BORDERS if n > 100), 700], 257, 700))
+@pytest.mark.parametrize("name", mostly_slow(["alibi", *LEARNED], "alibi", LEARNED[0]))
+def test_equals_the_definition(name, length, causal, taken):
+    expect_dense(name, length, causal=causal)
+    assert "forward" in taken
+    assert ("backward" in taken) == (name == "alibi"), "gradients of a term come from tiles"
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_terms_that_are_not_trained(name, taken):
+    """Frozen encodings in a training of q, k and v alone."""
+    encodings, tensors = build_encodings(name), called(300, batch=1)
+    for encoding in encodings:
+        encoding.requires_grad_(False)
+    results = []
+    for backend in ("tiled", "dense"):
+        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
+        out = attention(*leaves, encodings, x=tensors[3], backend=backend)
+        results.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
+    expect_same(*results)
+    assert taken.count("backward") == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["alibi", "t5"])
+def test_narrow_types_against_float64(name, dtype, taken):
+    tolerance = {torch.float32: 3e-6, torch.bfloat16: 3e-2, torch.float16: 3e-3}[dtype]
+    for options in ({}, {"causal": False}):
+        result = errors(name, dtype, **options)
+        assert max(result.values()) < tolerance, result
+    assert "forward" in taken
+
+
+@pytest.mark.parametrize("value_dim", [5, 11])
+def test_values_of_another_width(value_dim, taken):
+    q, k, v, x = called(300, batch=1)
+    v = torch.randn(*v.shape[:3], value_dim, dtype=v.dtype)
+    results = []
+    for backend in ("tiled", "dense"):
+        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+        out = attention(*leaves, build_encodings("alibi"), x=x, backend=backend)
+        results.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
+    expect_same(*results)
+    assert taken == ["forward", "backward"]
+
+
+@pytest.mark.parametrize(
+    ("encodings", "options"),
+    [
+        (lambda: [*build_encodings("t5"), PerKey()], {}),
+        (lambda: build_encodings("t5"), {"window": 20}),
+        (lambda: build_encodings("t5"), {"segments": torch.arange(300) // 50}),
+        (lambda: [*build_encodings("t5"), *build_encodings("sticks")], {}),
+    ],
+    ids=["numbers a key", "window", "packed", "sticks"],
+)
+def test_other_calls_go_by_tiles(encodings, options, taken):
+    expect_dense([e.double() for e in encodings()], 300, **options)
+    assert not taken

@@ -1,0 +1,164 @@
+"""The operator as others see it: PyTorch's own checks, compilers, gradcheck, and what it refuses to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import opcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from posenc import attention
+from tests.backends.tiles.compare import SITUATIONS, build_encodings, called, differentiated, expect_same
+from tests.samples import gap, mostly_slow, qkv
+
+FORWARD, BACKWARD = torch.ops.posenc.attend_tiled.default, torch.ops.posenc.attend_tiled_backward.default
+
+
+class Arguments(TorchDispatchMode):
+    """What a call hands to the operator."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is FORWARD:
+            self.caught = args
+        return func(*args, **(kwargs or {}))
+
+
+def arguments(name: str, **options) -> tuple:
+    leaves = [t.requires_grad_() for t in called(5, 7, dtype=torch.float32)]
+    with Arguments() as seen:
+        attention(*leaves[:3], build_encodings(name, torch.float32), x=leaves[3], backend="tiled", **options)
+    learned, *rest = seen.caught
+    return [t.detach().requires_grad_() for t in learned], *rest
+
+
+CHECKED = {
+    "nope": "by positions",
+    "t5": "mask and window",
+    "per key, one batch": "packed, bidirectional",
+    "fox": "",
+    "shaw": "",
+    "xl": "window, bidirectional",
+    "cope separate": "mask of keys",
+    "fire": "",
+    "sticks vector": "packed",
+    "everything": "window",
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(CHECKED, "fox"))
+def test_opcheck(name):
+    situation = CHECKED[name]
+    inputs = arguments(name, **(SITUATIONS[situation](5, 7) if situation else {}))
+    opcheck(FORWARD, inputs)
+    learned, *rest = inputs
+    with torch.no_grad():
+        out, norm = FORWARD(*inputs)
+        known = torch.ones_like(out), torch.zeros_like(norm), out, norm
+        opcheck(BACKWARD, (*known, [t.detach() for t in learned], *rest))
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_gradcheck(name):
+    encodings, tensors = build_encodings(name), called(3, 5, batch=1)
+    leaves = [t.requires_grad_() for t in tensors]
+    parameters = [p for e in encodings for p in e.parameters()]
+
+    def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor, *_: Tensor) -> Tensor:
+        return attention(q, k, v, encodings, x=x, backend="tiled")
+
+    if not any(name in words for words in ("fox", "everything", "cope separate", "per key")):
+        leaves[3].requires_grad_(False)
+    torch.autograd.gradcheck(call, (*leaves, *parameters), fast_mode=name != "t5")
+
+
+COMPILED = {
+    "functions of the distance": ("t5+fox", {}),
+    "vectors and counts": ("everything", {}),
+    "sticks under a window": ("sticks vector", {"window": 20}),
+    "waves": ("xl", {"causal": False}),
+}
+
+
+@pytest.mark.parametrize("what", mostly_slow(COMPILED, "functions of the distance"))
+def test_compiled_training(what):
+    """Growing lengths make at most two graphs, traced ahead of time with their gradients."""
+    name, options = COMPILED[what]
+    encodings, graphs = build_encodings(name, torch.float32), []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    def loss(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return attention(q, k, v, encodings, x=x, backend="tiled", **options).square().sum()
+
+    parameters = [p for e in encodings for p in e.parameters()]
+    torch.compiler.reset()
+    compiled = torch.compile(loss, backend=count, fullgraph=True)
+    for length in (5, 17, 64, 300):
+        leaves = [t.requires_grad_() for t in called(length, batch=2, dtype=torch.float32)]
+        inputs = [*leaves, *parameters]
+        value, expected = compiled(*leaves), loss(*leaves)
+        assert gap(value / expected, torch.ones(())) < 1e-5
+        actual, right = (torch.autograd.grad(out, inputs, materialize_grads=True) for out in (value, expected))
+        for a, b in zip(actual, right, strict=True):
+            assert gap(a, b) < 1e-4 * max(1.0, float(b.abs().max()))
+    torch.compiler.reset()
+    assert len(graphs) <= 2
+
+
+def test_windows_of_many_sizes_make_no_graph_each():
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return graph.forward
+
+    q, k, v = qkv(1, 4, 40, head_dim=8)
+
+    def call(window: int) -> Tensor:
+        return attention(q, k, v, build_encodings("t5", torch.float32), window=window, backend="tiled")
+
+    encodings = build_encodings("t5", torch.float32)
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda window: attention(q, k, v, encodings, window=window, backend="tiled"), backend=count, fullgraph=True
+    )
+    with torch.no_grad():
+        for window in (3, 5, 9, 17, 30):
+            assert gap(compiled(window), call(window)) < 1e-6
+    torch.compiler.reset()
+    assert len(graphs) <= 2
+
+
+@pytest.mark.parametrize("trained", ["q", "k", "v", "parameters", "x"])
+@pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
+def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
+    """Whatever of q, k, v, x and the parameters is trained, with the others fixed."""
+    encodings, tensors = build_encodings(name), dict(zip("qkvx", called(70), strict=True))
+    everything = differentiated(encodings, list(tensors.values()))
+    for encoding in encodings:
+        encoding.requires_grad_(trained == "parameters")
+    leaves = {side: t.requires_grad_(side == trained) for side, t in tensors.items()}
+    q, k, v, x = leaves.values()
+    out = attention(q, k, v, encodings, x=x, backend="tiled")
+    if not out.requires_grad:
+        assert trained in ("x", "parameters")
+        return
+    signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2.0 - 1
+    inputs = {side: t for side, t in leaves.items() if t.requires_grad}
+    for at, encoding in enumerate(encodings):
+        inputs |= {
+            f"{at} {type(encoding).__name__}.{name}": p for name, p in encoding.named_parameters() if p.requires_grad
+        }
+    result = torch.autograd.grad(out, list(inputs.values()), signs.double(), materialize_grads=True)
+    expect_same(dict(zip(inputs, result, strict=True)), {name: everything[name] for name in inputs})
+
+
+def test_second_derivatives_are_refused_rather_than_wrong():
+    q, k, v = (t.requires_grad_() for t in qkv(1, 4, 20, head_dim=8, dtype=torch.float64))
+    out = attention(q, k, v, build_encodings("t5"), backend="tiled")
+    (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(gradient.square().sum(), q)
