@@ -200,11 +200,38 @@ def recorded_configs(folder: Path) -> dict[str, list[str]]:
     return said
 
 
+def with_todays_names() -> None:
+    """Give an installation of before a renaming today's names, as far as `tests.fuzz` uses them."""
+    import posenc
+    from posenc import encoding, layers, rotary, score
+
+    if hasattr(posenc, "explain_backend"):
+        return
+
+    def renamed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, token_states: Any = None, **options: Any) -> Any:
+            if token_states is not None:
+                options["features"] = token_states
+            try:
+                return function(*args, **options)
+            except ValueError as error:
+                raise ValueError(str(error).replace("features", "token_states")) from error
+
+        return call
+
+    posenc.attention, posenc.explain_backend = renamed(posenc.attention), renamed(posenc.explain)
+    encoding.ScoreEncoding.token_state = lambda self, x: self.remember(x)
+    layers.StaticKVCache.select = layers.StaticKVCache.reorder
+    if not hasattr(score, "XPos"):
+        score.XPos = rotary.XPos
+
+
 def record(part: str, first: int, count: int, folder: Path, configs: Path | None) -> None:
     """Write what this interpreter's posenc does into a folder."""
     import torch
 
     torch.set_num_threads(1)
+    with_todays_names()
     if part in ("calls", "caches"):
         one = {"calls": recorded_call, "caches": recorded_run}[part]
         for start in range(first, first + count, CHUNK):

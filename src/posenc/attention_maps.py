@@ -102,7 +102,7 @@ def check_range(queries: slice | None, count: int) -> tuple[int, int]:
 
 
 def _unread(k: Tensor, encodings: Sequence[Encoding]) -> Tensor:
-    """Instead of values that nobody reads: NaN, so that whoever does so unannounced is found out."""
+    """Instead of values that nobody reads: NaN, so that an encoding which reads them undeclared is seen at once."""
     for encoding in as_list(encodings):
         if isinstance(encoding, ScoreEncoding) and encoding.reads.values:
             raise ValueError(f"v must be given: the scores of {type(encoding).__name__} read it")

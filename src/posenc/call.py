@@ -21,7 +21,7 @@ from posenc.encoding import (
     WeightEncoding,
 )
 from posenc.positions.checking import default_positions
-from posenc.rotate import Spans, rotated, spans
+from posenc.rotate import RowLengths, rotated, row_lengths
 from posenc.structure import Bias, Structure, TokenOrder
 from posenc.validate import (
     Causal,
@@ -92,7 +92,7 @@ class AttentionCall:
     dropout: Dropout | None = None  # on the weights
     unrotated: tuple[Tensor, Tensor] | None = None  # q and k before their rotation, where that changed them
     structures: tuple[Sequence[Structure] | None, ...] = ()  # of each score encoding, once asked (`with_structures`)
-    spans: Spans | int | None = None  # tokens that rotations inside score encodings span, where these ask
+    row_lengths: RowLengths | int | None = None  # what rotations inside score encodings span, where these ask
     token_order: TokenOrder | None = None  # which tokens follow one another, where an encoding reads it
 
     def replace(self, **changes: Any) -> AttentionCall:
@@ -215,7 +215,7 @@ class AttentionCall:
         """The context of a score or weight encoding's `forward`, with queries, keys and values as they are here."""
         unrotated = None if self.unrotated is None else Unrotated(*self.unrotated)
         q_pos, k_pos = self.positions or default_pair(self.q, self.k)
-        sequence = SequenceContext(self.token_order, None, self.spans, self.causal == "positions")
+        sequence = SequenceContext(self.token_order, None, self.row_lengths, self.causal == "positions")
         return Context(
             self.q, self.k, self.v, q_pos, k_pos, self.scale, mask, token_state, self.softcap, unrotated, sequence
         )
@@ -343,7 +343,7 @@ def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: 
         if q is not call.q:
             changes = {"q": q, "k": k, "unrotated": (call.q, call.k)}
     if spanning and positions is not None:
-        changes["spans"] = spans(positions[1], call.mask, call.segments) if length is None else length
+        changes["row_lengths"] = row_lengths(positions[1], call.mask, call.segments) if length is None else length
     # Rotations were all that read given positions: what is left is a call by index, which more backends serve.
     changes |= {"positions": positions} if reads else {"positions": None, "aligned": True, "axes": 1}
     call = call.replace(**changes)
@@ -362,9 +362,9 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     counts = None
     for encoding in call.score:
         if encoding.reads.key_counts and counts is None:
-            counts = call.visibility.counted(call.q.shape[2], call.k.shape[2])
+            counts = call.visibility.key_counts(call.q.shape[2], call.k.shape[2])
     context = call.context(None, None)
-    context = context._replace(sequence=SequenceContext(call.token_order, counts, call.spans))
+    context = context._replace(sequence=SequenceContext(call.token_order, counts, call.row_lengths))
     future, structures = call.causal is not True, []
     for encoding, state in zip(call.score, call.score_states, strict=True):
         structures.append(encoding.fast_form(context._replace(token_state=state), future=future))

@@ -21,7 +21,7 @@ class SequenceContext(NamedTuple):
 
     token_order: TokenOrder | None = None  # `Reads.token_order`: which tokens follow one another
     key_counts: Tensor | None = None  # `Reads.key_counts`: visible keys, (batch | 1, heads | 1, queries)
-    spans: tuple[Tensor, Tensor] | int | None = None  # `ScoreEncoding.length_dependent`: lengths for its rotations
+    row_lengths: tuple[Tensor, Tensor] | int | None = None  # `ScoreEncoding.length_dependent`: for its rotations
     by_position: bool = False  # keys are visible by position: a query's own key is the newest visible one at its own
 
 

@@ -187,7 +187,7 @@ class ScoreEncoding(Encoding):
     """Changes the scores, given queries, keys and what `token_state` kept of the tokens.
 
     ``reads`` declares what it reads and ``scope`` how far it reaches. ``length_dependent``: it rotates q or k by
-    frequencies that depend on the length of a row, and gets `SequenceContext.spans`.
+    frequencies that depend on the length of a row, and gets `SequenceContext.row_lengths`.
     """
 
     reads: Reads = Reads()

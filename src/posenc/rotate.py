@@ -26,11 +26,11 @@ def rotated(
     k: Tensor,
     q_pos: Tensor,
     k_pos: Tensor,
-    length: int | Spans | None,
+    length: int | RowLengths | None,
     mask: Tensor | None,
     segments: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
-    """q and k after all rotary encodings; length-dependent ones span ``length`` or what `spans` finds.
+    """q and k after all rotary encodings; length-dependent ones span ``length`` or what `row_lengths` finds.
 
     Raises:
         ValueError: for a rotation after one that changed the width of a head.
@@ -49,7 +49,7 @@ def rotated(
         if rotation.relative and torch.is_grad_enabled():
             at = near_origin(rotation, encodings, q_pos, k_pos)
         if rotation.length_dependent:
-            q, k = rotation(q, k, *at, spans_of(rotation, k_pos, mask, segments) if length is None else length)
+            q, k = rotation(q, k, *at, row_lengths_for(rotation, k_pos, mask, segments) if length is None else length)
         else:
             q, k = rotation(q, k, *at)
     return q, k
@@ -87,34 +87,34 @@ def near_origin(
     first, last = k_pos.amin(axis, keepdim=True), k_pos.amax(axis, keepdim=True)
     middle = (first + torch.div(last - first, 2, rounding_mode="floor")).round().detach()
     # Tokens without a place are not rotated, so that the others stand at some distance from 0 for them.
-    of_both = (position.nowhere(p, rotation.axes).any(-1, keepdim=True) for p in (q_pos, k_pos))
-    unplaced = functools.reduce(torch.logical_or, of_both)
+    has_unplaced = (position.nowhere(p, rotation.axes).any(-1, keepdim=True) for p in (q_pos, k_pos))
+    unplaced = functools.reduce(torch.logical_or, has_unplaced)
     unplaced = unplaced if rotation.axes == 1 else unplaced.unsqueeze(-1)
     middle = middle.masked_fill(unplaced | (last - first >= -position.NOWHERE), 0)  # nor shall one come to be so
     moved = k_pos - middle
     return (moved, moved) if q_pos is k_pos else (q_pos - middle, moved)
 
 
-def spans_of(
+def row_lengths_for(
     rotation: RotaryEncoding, k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None
-) -> Spans:
-    """`spans` for a rotation of positions with any number of coordinates, of which the largest counts."""
-    return spans(k_pos if rotation.axes == 1 else k_pos.amax(-1), mask, segments)
+) -> RowLengths:
+    """`row_lengths` for a rotation of positions with any number of coordinates, of which the largest counts."""
+    return row_lengths(k_pos if rotation.axes == 1 else k_pos.amax(-1), mask, segments)
 
 
-class Spans(NamedTuple):
-    """Instead of a length: what `spans` found for the call that this one is a part of."""
+class RowLengths(NamedTuple):
+    """Instead of a length: what `row_lengths` found for the call that this one is a part of."""
 
-    of_queries: Tensor  # (*batch, queries | 1)
-    of_keys: Tensor  # (*batch, keys | 1)
+    queries: Tensor  # (*batch, queries | 1)
+    keys: Tensor  # (*batch, keys | 1)
 
 
-def part(span: Tensor, start: int, stop: int) -> Tensor:
+def some(lengths: Tensor, start: int, stop: int) -> Tensor:
     """The entries of some tokens, where each has one of its own."""
-    return span if span.shape[-1] == 1 else span[..., start:stop]
+    return lengths if lengths.shape[-1] == 1 else lengths[..., start:stop]
 
 
-def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> Spans:
+def row_lengths(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> RowLengths:
     """Tokens that each row's own keys span, the last position + 1, for queries and for keys.
 
     Keys hidden from all queries do not count; of a packed row, each document counts for itself.
@@ -128,21 +128,21 @@ def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | 
         k_pos = torch.where(seen, k_pos, -1)
     if segments is None:
         row = position.span(k_pos)
-        return Spans(row, row)
-    return Spans(*_spans_of_segments(k_pos, *segments))
+        return RowLengths(row, row)
+    return RowLengths(*_row_lengths_of_documents(k_pos, *segments))
 
 
-def _spans_of_segments(k_pos: Tensor, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
+def _row_lengths_of_documents(k_pos: Tensor, q_segments: Tensor, k_segments: Tensor) -> tuple[Tensor, Tensor]:
     """The same for each document: keys are sorted by document, and each run of equals takes its largest position."""
     k_pos = k_pos if k_pos.ndim == 2 else k_pos[None]
-    rows = max(k_pos.shape[0], of_queries.shape[0], of_keys.shape[0])
-    k_pos, of_queries, of_keys = (t.expand(rows, -1) for t in (k_pos, of_queries, of_keys))
-    ordered, order = of_keys.sort(-1)
+    rows = max(k_pos.shape[0], q_segments.shape[0], k_segments.shape[0])
+    k_pos, q_segments, k_segments = (t.expand(rows, -1) for t in (k_pos, q_segments, k_segments))
+    ordered, order = k_segments.sort(-1)
     starts = torch.ones_like(ordered)
     starts[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).to(ordered.dtype)
     run = starts.long().cumsum(-1) - 1
     last = torch.full_like(k_pos, -1).scatter_reduce(1, run, k_pos.gather(1, order), "amax")
-    of_ordered = position.span(last.gather(1, run).unsqueeze(-1)).squeeze(-1)
-    index = torch.searchsorted(ordered, of_queries.contiguous()).clamp(max=ordered.shape[1] - 1)
-    for_queries = torch.where(ordered.gather(1, index) == of_queries, of_ordered.gather(1, index), 0)
-    return for_queries, torch.zeros_like(of_ordered).scatter(1, order, of_ordered)
+    lengths = position.span(last.gather(1, run).unsqueeze(-1)).squeeze(-1)
+    index = torch.searchsorted(ordered, q_segments.contiguous()).clamp(max=ordered.shape[1] - 1)
+    query_lengths = torch.where(ordered.gather(1, index) == q_segments, lengths.gather(1, index), 0)
+    return query_lengths, torch.zeros_like(lengths).scatter(1, order, lengths)

@@ -72,25 +72,25 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor):
             raise ValueError(f"{name} must be a tensor (batch, heads, tokens, width), got {type(tensor).__name__}")
-    of_q, of_k, of_v = q.shape, k.shape, v.shape
+    q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
     wrong = None
-    if not len(of_q) == len(of_k) == len(of_v) == 4:
+    if not len(q_shape) == len(k_shape) == len(v_shape) == 4:
         wrong = "q, k and v must be (batch, heads, tokens, width)"
-    elif not of_q[0] == of_k[0] == of_v[0]:
+    elif not q_shape[0] == k_shape[0] == v_shape[0]:
         wrong = "q, k and v must have the same batch"
-    elif of_k[1:3] != of_v[1:3]:
+    elif k_shape[1:3] != v_shape[1:3]:
         wrong = "k and v must have the same heads and tokens"
-    elif of_q[3] != of_k[3]:
+    elif q_shape[3] != k_shape[3]:
         wrong = "q and k must have the same width"
-    elif of_q[3] == 0 or of_v[3] == 0:
+    elif q_shape[3] == 0 or v_shape[3] == 0:
         wrong = "q, k and v must be at least one channel wide"
-    elif of_k[1] == 0 or of_q[1] == 0 or of_q[1] % of_k[1]:
+    elif k_shape[1] == 0 or q_shape[1] == 0 or q_shape[1] % k_shape[1]:
         wrong = "heads of q must be a multiple of the heads of k"
-    elif of_k[2] == 0:
+    elif k_shape[2] == 0:
         wrong = "k must hold at least one key"
     if wrong is not None:
         hint = TRANSPOSE_HINT if wrong.startswith("heads") else ""
-        raise ValueError(f"{wrong}, got q {tuple(of_q)}, k {tuple(of_k)}, v {tuple(of_v)}{hint}")
+        raise ValueError(f"{wrong}, got q {tuple(q_shape)}, k {tuple(k_shape)}, v {tuple(v_shape)}{hint}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
         raise ValueError(f"q, k and v must have one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
@@ -233,8 +233,8 @@ def check_positions(
         _check_positions_of("q_pos", q_pos, q, axes)
     if k_pos is not None and (k_pos is not q_pos or queries != keys):
         _check_positions_of("k_pos", k_pos, k, axes)
-    of_queries = _placed(either, q)
-    return of_queries, of_queries if k_pos is None or k_pos is either else _placed(k_pos, q)
+    for_queries = _placed(either, q)
+    return for_queries, for_queries if k_pos is None or k_pos is either else _placed(k_pos, q)
 
 
 def _placed(positions: Tensor, q: Tensor) -> Tensor:
@@ -342,27 +342,27 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         return None
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     if not isinstance(mask, Tensor):
-        raise ValueError(f"mask must be a bool tensor {_mask_of(queries, keys)}, got {shown(mask)}")
+        raise ValueError(f"mask must be a bool tensor {_mask_shapes(queries, keys)}, got {shown(mask)}")
     if mask.dtype != torch.bool:
         hint = "mask >= 0 converts one of 0 and -inf" if mask.is_floating_point() else "mask.bool() converts 0 and 1"
         raise ValueError(f"mask must be bool, True where a query may look, got {mask.dtype}: {hint}")
     shape = tuple(mask.shape)
     if mask.ndim == 2 and shape == (batch, keys) and batch not in (1, queries):
         raise ValueError(
-            f"mask must be {_mask_of(queries, keys)}; for padding of shape (batch, keys) pass mask[:, None, :]"
+            f"mask must be {_mask_shapes(queries, keys)}; for padding of shape (batch, keys) pass mask[:, None, :]"
         )
     if not 2 <= mask.ndim <= 4:
-        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}")
+        raise ValueError(f"mask must be {_mask_shapes(queries, keys)}, got {shape}")
     mask = mask[None, None] if mask.ndim == 2 else mask.unsqueeze(1) if mask.ndim == 3 else mask
-    of_batch, of_heads, of_queries, of_keys = mask.shape
-    fits = (of_batch == 1 or of_batch == batch) and (of_heads == 1 or of_heads == heads)
-    if not (fits and (of_queries == 1 or of_queries == queries) and of_keys == keys):
-        hint = TRANSPOSE_HINT if of_keys != keys and of_keys == k.shape[1] else ""
-        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}{hint}")
+    rows, mask_heads, mask_queries, mask_keys = mask.shape
+    fits = (rows == 1 or rows == batch) and (mask_heads == 1 or mask_heads == heads)
+    if not (fits and (mask_queries == 1 or mask_queries == queries) and mask_keys == keys):
+        hint = TRANSPOSE_HINT if mask_keys != keys and mask_keys == k.shape[1] else ""
+        raise ValueError(f"mask must be {_mask_shapes(queries, keys)}, got {shape}{hint}")
     return mask.to(q.device)
 
 
-def _mask_of(queries: int, keys: int) -> str:
+def _mask_shapes(queries: int, keys: int) -> str:
     """The allowed shapes of a mask; built only for an error: a compiler fixes every size that enters a string."""
     return f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
 
@@ -392,8 +392,8 @@ def check_segments(
             fits = part.shape[0] == 1 or part.shape[0] == batch
         if not fits:
             raise ValueError(f"segments of {name} must be (*batch, {tokens}), got {tuple(part.shape)}")
-    of_queries, of_keys = (part.to(q.device) for part in segments)
-    return of_queries if of_queries.ndim == 2 else of_queries[None], of_keys if of_keys.ndim == 2 else of_keys[None]
+    q_segments, k_segments = (part.to(q.device) if part.ndim == 2 else part.to(q.device)[None] for part in segments)
+    return q_segments, k_segments
 
 
 def token_states_of(

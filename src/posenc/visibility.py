@@ -49,16 +49,16 @@ class VisibilityMask(NamedTuple):
         index = torch.arange(first, last, device=self.q_pos.device)
         together = (index <= own_key if self.causal is True else torch.ones_like(index <= own_key))[None, None]
         if self.causal == "positions":
-            of_queries, of_keys = self.q_pos[..., start:stop].unsqueeze(-1), self.k_pos[..., first:last].unsqueeze(-2)
-            allowed = of_keys <= of_queries
+            q_pos, k_pos = self.q_pos[..., start:stop].unsqueeze(-1), self.k_pos[..., first:last].unsqueeze(-2)
+            allowed = k_pos <= q_pos
             if self.window is not None:
-                allowed = allowed & (of_queries - of_keys < self.window)
+                allowed = allowed & (q_pos - k_pos < self.window)
             together = allowed.unsqueeze(-3) if allowed.ndim == 3 else allowed[None, None]
         elif self.window is not None:
             together = together & ((own_key - index).abs() < self.window)
         if self.segments is not None:
-            of_queries, of_keys = self.segments
-            together = together & (of_queries[:, start:stop, None] == of_keys[:, None, first:last]).unsqueeze(1)
+            q_segments, k_segments = self.segments
+            together = together & (q_segments[:, start:stop, None] == k_segments[:, None, first:last]).unsqueeze(1)
         if self.mask is not None:
             rows = self.mask if self.mask.shape[2] == 1 else self.mask[:, :, start:stop]
             together = together & rows[..., first:last]
@@ -96,19 +96,21 @@ class VisibilityMask(NamedTuple):
             return TokenOrder(None, (index - 1)[None])
         compiling = tracing()
         used, newest = None, []
-        for start in (0,) if compiling else range(0, queries, BLOCK):  # a compiler would unroll the loop
+        # Blocks of queries, so that no matrix of queries and keys exists; a compiler would unroll the loop.
+        for start in (0,) if compiling else range(0, queries, BLOCK):
             stop = queries if compiling else min(start + BLOCK, queries)
             seen = visibility.rows(start, stop, queries, keys).any(1)
             used = seen.any(1) if used is None else used | seen.any(1)
             own_key = torch.arange(start, stop, device=index.device)[:, None] + (keys - queries)
             newest.append(torch.where(seen & (index < own_key), index, -1).amax(-1))
         assert used is not None, "a call has queries"
-        of_old = F.pad(torch.where(used, index, -1).cummax(-1).values, (1, 0), value=-1)[:, :-1]
+        # Keys before the first query's own token came in earlier calls: their queries, and so their masks, are gone.
+        previous_old = F.pad(torch.where(used, index, -1).cummax(-1).values, (1, 0), value=-1)[:, :-1]
         first = keys - queries  # the first query's own token
-        of_queries = torch.cat(newest, -1)[:, (index - first).clamp(min=0)]
-        return TokenOrder(used, torch.where(index >= first, of_queries, of_old))
+        previous_new = torch.cat(newest, -1)[:, (index - first).clamp(min=0)]
+        return TokenOrder(used, torch.where(index >= first, previous_new, previous_old))
 
-    def counted(self, queries: int, keys: int) -> Tensor:
+    def key_counts(self, queries: int, keys: int) -> Tensor:
         """How many keys each query attends to, ``(batch | 1, heads | 1, queries)`` int64."""
         if self.order_only:
             own_key = torch.arange(keys - queries, keys, device=self.q_pos.device)

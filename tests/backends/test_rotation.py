@@ -10,7 +10,7 @@ from posenc import RoPE, attention, explain_backend
 from posenc import positions as position
 from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.layers import KVCache, SelfAttention
-from posenc.rotate import spans
+from posenc.rotate import row_lengths
 from tests.samples import gap, qkv
 
 TRAINED = 4
@@ -27,38 +27,38 @@ def squeezed(positions, longer):
 
 class TestSpans:
     def test_rows_count_for_themselves(self):
-        of_queries, of_keys = spans(torch.tensor([[0, 1, 2], [7, 5, 6]]), None, None)
+        of_queries, of_keys = row_lengths(torch.tensor([[0, 1, 2], [7, 5, 6]]), None, None)
         assert of_queries.tolist() == of_keys.tolist() == [[3], [8]]
 
     def test_fractions_reach_to_the_next_whole_token(self):
-        assert spans(torch.tensor([0.0, 2.5]), None, None)[0].tolist() == [3.0]
+        assert row_lengths(torch.tensor([0.0, 2.5]), None, None)[0].tolist() == [3.0]
 
     def test_hidden_keys_do_not_count(self):
         seen = torch.tensor([[True, True, False], [False, False, False]])[:, None, None]
-        assert spans(torch.arange(3), seen, None)[1].tolist() == [[2], [0]]
+        assert row_lengths(torch.arange(3), seen, None)[1].tolist() == [[2], [0]]
 
     def test_a_key_that_some_query_may_see_counts(self):
         seen = torch.ones(1, 1, 4, 4).tril().bool()
-        assert spans(torch.arange(4), seen, None)[1].tolist() == [[4]]
+        assert row_lengths(torch.arange(4), seen, None)[1].tolist() == [[4]]
 
     def test_documents_count_for_themselves(self):
         segments = torch.tensor([[5, 5, 5, 2, 2, 9, 9, 9]])
-        of_queries, of_keys = spans(torch.tensor([0, 1, 2, 0, 1, 3, 1, 2]), None, (segments[:, -4:], segments))
+        of_queries, of_keys = row_lengths(torch.tensor([0, 1, 2, 0, 1, 3, 1, 2]), None, (segments[:, -4:], segments))
         assert of_keys.tolist() == [[3, 3, 3, 2, 2, 4, 4, 4]]
         assert of_queries.tolist() == [[2, 4, 4, 4]]
 
     def test_documents_may_be_interleaved_and_differ_by_row(self):
         segments = torch.tensor([[0, 1, 0, 1], [7, 7, 7, 3]])
-        _, of_keys = spans(torch.tensor([[0, 0, 1, 4], [0, 1, 2, 0]]), None, (segments, segments))
+        _, of_keys = row_lengths(torch.tensor([[0, 0, 1, 4], [0, 1, 2, 0]]), None, (segments, segments))
         assert of_keys.tolist() == [[2, 5, 2, 5], [3, 3, 3, 1]]
 
     def test_a_query_of_no_document_spans_nothing(self):
-        of_queries, _ = spans(torch.arange(3), None, (torch.tensor([[4]]), torch.tensor([[1, 1, 1]])))
+        of_queries, _ = row_lengths(torch.arange(3), None, (torch.tensor([[4]]), torch.tensor([[1, 1, 1]])))
         assert of_queries.tolist() == [[0]]
 
     def test_hidden_keys_of_a_document_do_not_count(self):
         segments, seen = torch.tensor([[0, 0, 1, 1]]), torch.tensor([True, False, True, True])[None, None, None]
-        assert spans(torch.tensor([0, 1, 0, 1]), seen, (segments, segments))[1].tolist() == [[1, 1, 2, 2]]
+        assert row_lengths(torch.tensor([0, 1, 0, 1]), seen, (segments, segments))[1].tolist() == [[1, 1, 2, 2]]
 
 
 class TestAttention:

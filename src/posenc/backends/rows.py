@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from posenc.backends import dense
 from posenc.backends.derivatives import only_plain_operations
 from posenc.call import AttentionCall
-from posenc.rotate import Spans, part
+from posenc.rotate import RowLengths, some
 from posenc.tracing import tracing
 
 BLOCK = 64  # queries
@@ -83,7 +83,7 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
         aligned=False,
         unrotated=None if call.unrotated is None else (call.unrotated[0][:, :, start:stop], call.unrotated[1]),
         dropout=None if call.dropout is None else call.dropout.after(start),
-        spans=_spans(call, start, stop, keys),
+        row_lengths=_row_lengths(call, start, stop, keys),
     )
     if call.causal is not True:  # which keys each query attends to is written out, as the queries' places are lost
         return some.replace(mask=call.visible(start, stop), segments=None, causal=False, window=None)
@@ -100,13 +100,13 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
         mask=mask,
         segments=None if segments is None else (segments[0][:, start:stop], segments[1][:, :seen]),
         unrotated=None if unrotated is None else (unrotated[0], unrotated[1][:, :, :seen]),
-        spans=_spans(call, start, stop, seen),
+        row_lengths=_row_lengths(call, start, stop, seen),
         token_order=None if call.token_order is None else call.token_order.first(seen),
     )
 
 
-def _spans(call: AttentionCall, start: int, stop: int, seen: int) -> Spans | int | None:
+def _row_lengths(call: AttentionCall, start: int, stop: int, seen: int) -> RowLengths | int | None:
     """What rotations inside score encodings span, of some queries and of the first keys."""
-    if not isinstance(call.spans, Spans):
-        return call.spans
-    return Spans(part(call.spans.of_queries, start, stop), part(call.spans.of_keys, 0, seen))
+    if not isinstance(call.row_lengths, RowLengths):
+        return call.row_lengths
+    return RowLengths(some(call.row_lengths.queries, start, stop), some(call.row_lengths.keys, 0, seen))

@@ -107,7 +107,7 @@ def sharded_attention(
     with no_autocast(q.device.type):
         fault, agreed, states_left = None, dict.fromkeys(_SAME_ON_ALL_RANKS, ""), list[Tensor | None]()
         try:
-            encodings, of_queries = _check(q, k, v, encodings, positions, segments, length, window)
+            encodings, own_segments = _check(q, k, v, encodings, positions, segments, length, window)
             check_softcap(softcap)
             check_dropout(dropout)
             states_left = _token_states(encodings, x, token_states, k)
@@ -119,10 +119,10 @@ def sharded_attention(
         text = place(positions, counts, group)
         k, v, *wholes = gathered(text, [k, v, *(f for f in states_left if f is not None)])
         states_left = [None if f is None else wholes.pop(0) for f in states_left]
-        of_keys = None if of_queries is None else text.in_order(of_queries[:, None])[:, 0]
-        if length is None and of_queries is not None and of_keys is not None:
+        all_segments = None if own_segments is None else text.in_order(own_segments[:, None])[:, 0]
+        if length is None and own_segments is not None and all_segments is not None:
             q, k, encodings, states_left = _rotated_by_document(
-                q, k, encodings, states_left, positions, (of_queries, of_keys)
+                q, k, encodings, states_left, positions, (own_segments, all_segments)
             )
         elif length is None:
             length = k.shape[2]
@@ -130,7 +130,7 @@ def sharded_attention(
             attention(
                 q[:, :, start:stop], k[:, :, :end], v[:, :, :end], encodings,
                 token_states=[None if f is None else f[:, :, :end] for f in states_left],
-                segments=None if of_keys is None else of_keys[:, :end],
+                segments=None if all_segments is None else all_segments[:, :end],
                 scale=scale, length=length, window=window, backend=backend, softcap=softcap, dropout=dropout,
             )
             for start, stop, end in runs(positions)
@@ -239,9 +239,10 @@ def _must_agree(
     """Descriptions of what must be the same on all ranks."""
     kinds = [None if f is None else (*f.shape[:2], *f.shape[3:], f.dtype) for f in token_states]
     learning = [torch.is_grad_enabled() and t is not None and t.requires_grad for t in (k, v, *token_states)]
-    of_q, of_k, of_v = ((*t.shape[:2], t.shape[3]) for t in (q, k, v))
+    q_sizes, k_sizes, v_sizes = ((*t.shape[:2], t.shape[3]) for t in (q, k, v))
     agreed = [
-        f"{of_q}, {of_k} and {of_v} (batch, heads, width), {q.dtype}", ", ".join(type(e).__name__ for e in encodings),
+        f"{q_sizes}, {k_sizes} and {v_sizes} (batch, heads, width), {q.dtype}",
+        ", ".join(type(e).__name__ for e in encodings),
         str(kinds), str(None if segments is None else tuple(segments.shape[:-1])), str(options), str(learning),
     ]  # fmt: skip
     return dict(zip(_SAME_ON_ALL_RANKS, agreed, strict=True))

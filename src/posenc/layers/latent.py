@@ -128,14 +128,14 @@ class LatentAttention(SelfAttention):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
         up = self.kv_up.weight.view(self.num_heads, self.nope_dim + self.value_dim, self.kv_rank)
-        of_keys, of_values = up[:, : self.nope_dim], up[:, self.nope_dim :]
+        to_keys, to_values = up[:, : self.nope_dim], up[:, self.nope_dim :]
         turning, latent = k[..., : self.rope_dim], k[..., self.rope_dim :]
         if q.shape[2] <= FEW and q.shape[2] < k.shape[2]:
-            still = q[..., self.rope_dim :] @ of_keys  # (batch, heads, tokens, kv_rank)
-            return call(torch.cat([q[..., : self.rope_dim], still], -1), k, latent) @ of_values.mT
+            still = q[..., self.rope_dim :] @ to_keys  # (batch, heads, tokens, kv_rank)
+            return call(torch.cat([q[..., : self.rope_dim], still], -1), k, latent) @ to_values.mT
         shared = turning.expand(-1, self.num_heads, -1, -1)
-        keys = torch.cat([shared, latent @ of_keys.mT], -1)
-        return call(q, keys, latent @ of_values.mT)
+        keys = torch.cat([shared, latent @ to_keys.mT], -1)
+        return call(q, keys, latent @ to_values.mT)
 
     def extra_repr(self) -> str:
         widths = f"kv_rank={self.kv_rank}, nope_dim={self.nope_dim}, rope_dim={self.rope_dim}"

@@ -44,7 +44,7 @@ class Remapped(ScoreEncoding):
         return scores + (softcapped(remapped, context.softcap) - softcapped(products(context), context.softcap))
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Ranges]:
-        length = context.sequence.spans
+        length = context.sequence.row_lengths
         spans = length if isinstance(length, tuple) else (length, length)
         parts = self.ranges(context.q_pos, context.k_pos)
         return (Ranges(parts, self._rotated, self.chunk, context.q_content, context.k_content, spans),)
