@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import torch
 from measuring import Row, encoding_rows, paired, processor, random_qkv
+from timing import Run
 from torch import Tensor
 from torch.nn import functional as F
 
 from posenc import RoPE, attention
-from posenc.lab.cost.timing import Run
 
 RESULTS = Path(__file__).parent / "results"
 HEADS, WIDTH, DIM = 8, 64, 512

@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
+import timing
 import torch
+from timing import Run, memory_of
 from torch import Tensor, nn
 
 from posenc import (
@@ -33,8 +35,6 @@ from posenc import (
     TransformerXL,
 )
 from posenc.bias import Sandwich
-from posenc.lab.cost import timing
-from posenc.lab.cost.timing import Run, memory_of
 from posenc.rotary import PoPE
 from posenc.score import (
     DAPE,

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import torch
 from measuring import header, interleaved, store, tensors_peak
+from timing import relative
 from torch import Tensor
 
 from posenc.diffusion import preset
-from posenc.lab.cost.timing import relative
 from posenc.positions import Image, Text, Video
 from posenc.rotary import AxialRoPE
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from guide.claimed import claims_of
 from guide.docstrings import described
 from guide.examples import example_of
 from guide.measured import measured, tables_of
@@ -15,7 +14,6 @@ from posenc.figures import in_page
 from posenc.figures.mechanisms import figure_of
 from posenc.figures.named import NAMED
 from posenc.frequencies.modules import home_of
-from posenc.lab.report.render import claim_evidence
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
 PLACES = {
@@ -68,7 +66,7 @@ def page_of(entry: Entry) -> str:
     """The whole page, as Markdown: the formula on top, then the problem that it solves."""
     problem, text = written(entry)
     parts = [f"# {title_of(entry)}", _formula(entry), problem, _facts(entry), _code(entry), _picture(entry), text]
-    parts += [_definition(entry), _measured(entry), _claimed(entry), _sources(entry), _api(entry)]
+    parts += [_definition(entry), _measured(entry), _sources(entry), _api(entry)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -189,21 +187,6 @@ def _contrasts(contrasts: tuple[Contrast, ...]) -> str:
         f"{'significant' if c.claimed else 'not significant'}"
         for c in contrasts if c.against in BASELINES
     )  # fmt: skip
-
-
-def _claimed(entry: Entry) -> str:
-    rows = [
-        f"| {escaped(judged.claim.text)} | {linked(escaped(judged.claim.source))} | "
-        f"{f'{judged.outcome}: {escaped(claim_evidence(judged))}' if judged.tested else 'no recorded run tests it'} |"
-        for judged in claims_of(entry)
-    ]
-    if not rows:
-        return ""
-    head = (
-        "## What is claimed\n\nHeld against the recorded runs, whose small models decide for their size and data alone"
-    )
-    table = "\n".join(["| claim | who says it | here |", "| --- | --- | --- |", *rows])
-    return f"{head} ([how](../compare.md#which-differences-are-real)).\n\n{table}"
 
 
 def _sources(entry: Entry) -> str:

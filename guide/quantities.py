@@ -6,7 +6,6 @@ in per cent, as pages write them.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -228,20 +227,6 @@ class Recorded:
         values = self.raw(**where, **({"item": [10, 30]} if far else {}))["value"]
         return 100 * float(values.mean()) if len(values) else None
 
-    def outcome(self, *words: str) -> str:
-        """What the run says to the one claim of claims.md whose line has all of some words, such as an arXiv number.
-
-        Claims without evidence stand in a list below the table; there the first word decides.
-        """
-        text = (RESULTS / self.name / "claims.md").read_text(encoding="utf-8")
-        rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-        outcomes = [cells[2] for cells in rows if all(word in " | ".join(cells) for word in words)]
-        if not outcomes and any(line.startswith("- ") and words[0] in line for line in text.splitlines()):
-            return "not testable here"
-        if len(outcomes) != 1:
-            raise ValueError(f"{len(outcomes)} claims of {self.name} have the words {words}, one is needed")
-        return outcomes[0]
-
     @property
     def scale(self) -> int:
         """100 where the deciding metric is a share."""
@@ -289,13 +274,6 @@ def most_under_window(run: Recorded) -> float:
 def recorded(name: str) -> Recorded:
     """A recorded run by the name of its folder."""
     return Recorded(name)
-
-
-def relative_cost(spec: str, length: int, part: str = "forward") -> float:
-    """The time of a layer relative to one without any encoding, by the costs recorded in docs/results/quick."""
-    with (RESULTS / "quick" / "cost.csv").open(encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if (line["pass"], line["length"]) == (part, str(length))]
-    return next(float(line["relative"]) for line in lines if line["spec"] == spec)
 
 
 def progressive(when: str, length: int) -> float:
@@ -383,5 +361,5 @@ def _first_number(text: str) -> float:
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, lead, most_under_window, relative_cost, progressive, context_study, benchmark, engines_tried, engines_off,
+    recorded, lead, most_under_window, progressive, context_study, benchmark, engines_tried, engines_off,
 )  # fmt: skip

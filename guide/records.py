@@ -1,8 +1,8 @@
 """``python -m guide.records RUN…``: take finished runs of ``posenc compare`` into docs/results.
 
 What is recorded of a run is run.json and records.parquet; ``posenc report`` makes everything else from these two. A
-folder in docs/results has them, the two pages that readers look up without installing anything (table.md, claims.md),
-and the charts that a page shows. Its other files cannot be made again: tuning trials, costs, measurements by hand.
+folder in docs/results has them, the page that readers look up without installing anything (table.md), and the charts
+that a page shows. Its other files cannot be made again: tuning trials, measurements by hand.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from posenc_cli import run as posenc
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 RUN, RECORDS = "run.json", "records.parquet"
-PAGES = ("table.md", "claims.md")
-IRREPLACEABLE = ("trials.csv", "tuned.json", "cost.csv", "cost.json", "progressive.json")
+PAGES = ("table.md",)
+IRREPLACEABLE = ("trials.csv", "tuned.json", "progressive.json")
 
 
 def runs() -> list[str]:

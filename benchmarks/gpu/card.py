@@ -33,8 +33,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from card_rows import DRY, Comparison, Setup, rows
 from measuring import header, store
-
-from posenc.lab.cost.timing import Run, memory_of, seconds_of, wait_for
+from timing import Run, memory_of, seconds_of, wait_for
 
 Record = dict[str, Any]
 

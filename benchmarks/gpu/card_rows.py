@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from measuring import random_qkv
+from timing import Run
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -32,7 +33,6 @@ from posenc import (
     explain_backend,
 )
 from posenc.bias.alibi import alibi_slopes
-from posenc.lab.cost.timing import Run
 from posenc.layers import KVCache, SelfAttention, StaticKVCache
 from posenc.layers.cache.keys import NewTokens
 

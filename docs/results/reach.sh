@@ -11,7 +11,7 @@ shift
 posenc=${POSENC:-posenc}
 python=${PYTHON:-python}
 rows=${ROWS:-rope}
-common="--profile standard --data documents --seeds 1 --lengths 1 --windows 500 --no-cost"
+common="--profile standard --data documents --seeds 1 --lengths 1 --windows 500"
 
 setting() { # NAME OPTION…; MORE comes last and wins, as for a trial: MORE="--steps 4 --windows 8"
     name=$1

@@ -11,7 +11,7 @@ here=$(dirname "$0")
 eleven="nope sinusoidal rope rope+alibi xpos alibi t5 kerple fire fox stick-breaking"
 some="learned shaw sandwich data_alibi rope+fox path transformer_xl dape"
 small="--profile standard --dim 64 --train-length 64 --batch-size 16"
-task="--profile standard --batch-size 16 --lengths 1,4,16 --no-cost"
+task="--profile standard --batch-size 16 --lengths 1,4,16"
 
 run() {
     echo "== $(date -u +%H:%M) $*"
@@ -21,17 +21,17 @@ run() {
 text() {
     run tune rope alibi $small --windows 500 --lengths 1,4,16 --steps 200 --out "$out/tuning"
     mkdir -p "$out/text" && cp "$out/tuning/tuned.json" "$out/tuning/trials.csv" "$out/text/"
-    run compare rope alibi $small --windows 250 --lengths 1,4,16 --no-cost --steps 1600 --seeds 3 --out "$out/text"
+    run compare rope alibi $small --windows 250 --lengths 1,4,16 --steps 1600 --seeds 3 --out "$out/text"
 }
 # One rate for all, the profile's.
 extension() {
     run compare rope pi ntk yarn yarn@16 streaming_llm pi+tuned yarn+tuned dynamic_yarn+tuned --task extension $small \
-        --steps 1600 --windows 100 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension"
+        --steps 1600 --windows 100 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
 }
 # Its plan is in extension-drope.
 drope() {
     run compare rope pi ntk yarn drope drope+continued pi+tuned yarn+tuned longrope+tuned --task extension $small \
-        --steps 9600 --fine-tune-steps 1920 --windows 250 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension-drope"
+        --steps 9600 --fine-tune-steps 1920 --windows 250 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension-drope"
 }
 # Designs of papers, as classes in designs.py or lists; in each run one rate for all.
 designs() {

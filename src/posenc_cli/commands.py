@@ -38,7 +38,7 @@ GROUPS = {
     "Comparing and learning:": {
         "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),
         "tune": Command("Tune the learning rates of each encoding for compare.", extra="lab"),
-        "cost": Command("Benchmark time and memory of encodings by sequence length.", extra="lab"),
+        "cost": Command("Measure milliseconds and cache bytes of encodings.", extra="lab"),
         "report": Command("Write the report of one or several finished runs.", extra="lab"),
         "export": Command("Export a model trained by compare as a transformers folder.", extra="lab"),
         "explore": Command("Write an interactive page about encodings and configs.", "posenc.cli.explore"),

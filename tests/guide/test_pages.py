@@ -19,7 +19,6 @@ from benchmarks.engines import table as engine_table
 from benchmarks.engines.check import committed
 from guide import engine_page, engine_picture
 from guide.check import problems_of
-from guide.claimed import claims_of, subjects
 from guide.decision import SITUATIONS, decision
 from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
@@ -28,13 +27,12 @@ from guide.lists import bibliography, questions, table
 from guide.llms import llms_txt
 from guide.mathml import with_mathml
 from guide.measured import measured
-from guide.methods import escaped, file_of, page_of, short_title, written
+from guide.methods import file_of, page_of, short_title, written
 from guide.pages import outdated
 from guide.records import ROOT
 from guide.stage import configuration
 
 from posenc.hf.serving.table import WRITER
-from posenc.lab.report.literature import CLAIMS
 from posenc.recommend.rules_of_thumb import rules_of_thumb
 
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
@@ -82,19 +80,6 @@ def test_every_method_is_written_about(name: str) -> None:
     problem, text = written(CATALOGUE[name])
     assert problem, "say in two or three plain sentences which problem it solves"
     assert text.startswith("## ")
-
-
-def test_claims_stand_on_the_pages_that_they_speak_of_and_nowhere_else() -> None:
-    assert {"comrope_ap", "liere"} <= {name for claim in CLAIMS for name in subjects(claim)}
-    assert all(subjects(claim) for claim in CLAIMS)
-    sinks = [item for item in claims_of(CATALOGUE["sink"]) if "sink" in item.claim.text]
-    assert sinks
-    assert not [item for item in claims_of(CATALOGUE["rope"]) if item in sinks]
-    judged = next(item for item in claims_of(CATALOGUE["comrope_ap"]) if item.tested)
-    assert f"{judged.outcome}: " in page_of(CATALOGUE["comrope_ap"])
-    untested = [name for name in CATALOGUE if any(not item.tested for item in claims_of(CATALOGUE[name]))]
-    for name in (*untested[:2], "comrope_ap"):
-        assert all(escaped(item.claim.text) in page_of(CATALOGUE[name]) for item in claims_of(CATALOGUE[name])), name
 
 
 def test_the_numbers_of_a_methods_page_equal_the_records() -> None:

@@ -17,7 +17,7 @@ import posenc
 from posenc.lab import commands
 from posenc.lab.config import Config, Profile
 from posenc.lab.console import plain_console
-from posenc.lab.execute.executor import Executor, run_work
+from posenc.lab.execute.executor import InProcess
 from posenc.lab.run.folder import records_of
 from posenc.lab.run.job import Job, Work, open_job
 from posenc.lab.run.planning import RunRequest, prepare
@@ -35,28 +35,20 @@ TINY = [
 CLOCK = ("seconds", "peak_memory")  # metrics that a clock or the system has a part in
 
 
-class InProcess(Executor):
+class Here(InProcess):
     """Runs jobs in this process, one after the other."""
 
-    name, elsewhere, poll_seconds = "local", False, 0.0
+    poll_seconds = 0.0
 
     def submit(self, work: Work) -> Future[None]:
-        future: Future[None] = Future()
         AcceleratorState._reset_state(True)  # the precision of a process is else that of its first training
-        try:
-            run_work(work)
-            future.set_result(None)
-        except (ValueError, OSError) as error:
-            future.set_exception(error)
-        return future
+        return super().submit(work)
 
 
 def run_in_process(patch: pytest.MonkeyPatch) -> None:
-    """Commands start no workers, and vl_convert draws no charts, which takes a second each; both have tests."""
-    patch.setattr("posenc.lab.execute.local.Local", InProcess)
+    """Commands start no workers, and vl_convert draws no charts; both have tests."""
+    patch.setattr("posenc.lab.execute.local.Local", Here)
     patch.setattr("vl_convert.vegalite_to_svg", lambda spec: '<svg xmlns="http://www.w3.org/2000/svg"></svg>')
-    patch.setattr("vl_convert.svg_to_png", lambda svg, scale: b"")
-    patch.setattr("vl_convert.svg_to_pdf", lambda svg: b"")
 
 
 @pytest.fixture
@@ -113,7 +105,6 @@ def typed(out: Path, *more: str, encodings: Sequence[str] = ("rope", "alibi")) -
         "2",
         "--seeds",
         "1",
-        "--no-cost",
         *more,
     ]
 

@@ -10,23 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar
 
 import pytest
 from tests.lab.conftest import numbers, run
 
-from posenc.lab import execute, tasks
-from posenc.lab.execute.executor import DiedError, Executor, Resources, executor_names, started
-from posenc.lab.execute.local import Local
-from posenc.lab.execute.mapping import DEATHS, map_jobs
-from posenc.lab.execute.worker import BAD_INPUT, STOPPED, UNWRITABLE
-from posenc.lab.run.folder import read_run
+from posenc.lab.execute.executor import DEATHS, DiedError, Executor, Resources, map_jobs, started
+from posenc.lab.execute.local import BAD_INPUT, STOPPED, UNWRITABLE, Local
 from posenc.lab.run.job import Work
-from posenc.lab.tasks import task_names
 
 
 class Scripted(Executor):
@@ -51,17 +44,6 @@ class Scripted(Executor):
             future.set_exception(ValueError("no\nsomething is wrong"))
         else:
             future.set_result(None)
-        return future
-
-
-class Recorded(Local):
-    """Remembers the processes that it started."""
-
-    processes: ClassVar[list[subprocess.Popen[bytes]]] = []
-
-    def submit(self, work: Work) -> Future[None]:
-        future = super().submit(work)
-        self.processes += self.running.values()
         return future
 
 
@@ -126,10 +108,15 @@ def test_the_error_says_how_a_process_ended(tmp_path: Path, code: str, log: str,
     [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGTERM))],
 )
 def test_a_command_that_is_stopped_ends_its_workers(
-    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
-    Recorded.processes.clear()
+    out, processes, start = tmp_path / "run", list[subprocess.Popen[bytes]](), Local._start_process
+
+    def remember(self: Local, work: Work, slot: int) -> subprocess.Popen[bytes]:
+        processes.append(start(self, work, slot))
+        return processes[-1]
+
+    monkeypatch.setattr(Local, "_start_process", remember)
 
     def close() -> None:
         while not list(out.glob("jobs/*/checkpoint.pt")):
@@ -142,12 +129,12 @@ def test_a_command_that_is_stopped_ends_its_workers(
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
         thread.start()
-        assert run(out, "--steps", "100000", "--executor", f"{__name__}:Recorded", encodings=["nope"]) == 128 + number
+        assert run(out, "--steps", "100000", encodings=["nope"]) == 128 + number
     finally:
         signal.signal(number, before)
     thread.join()
-    assert "stopped: nothing is lost; to go on: posenc compare nope" in capsys.readouterr().err
-    assert [process.poll() for process in Recorded.processes] == [143], "a worker is left, or did not save"
+    assert [process.poll() for process in processes] == [143], "a worker is left, or did not save"
+    assert run(out, "--steps", "100000", "--lr", "1", encodings=["nope"]) == 2  # the same command alone goes on
 
 
 class Killer(threading.Thread):
@@ -245,7 +232,7 @@ worker.wait()"""
 @pytest.mark.slow
 def test_workers_end_when_their_parent_was_killed(make_job: Callable[..., tuple[object, Path]]) -> None:
     _, folder = make_job("nope", steps=100_000)
-    worker = [sys.executable, "-m", "posenc.lab.execute.worker", str(folder), "--rows", "nope"]
+    worker = [sys.executable, "-m", "posenc.lab.execute.local", str(folder), "--rows", "nope"]
     process = subprocess.Popen([sys.executable, "-S", "-c", PARENT, *worker], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     child = int(process.stdout.readline())
@@ -260,115 +247,6 @@ def test_workers_end_when_their_parent_was_killed(make_job: Callable[..., tuple[
 def test_submitit_brings_jobs_to_the_same_numbers(quiet: Path, tmp_path: Path, cluster: str) -> None:
     assert run(tmp_path / "run", "--executor", "slurm", "--slurm-cluster", cluster) == 0
     assert numbers(tmp_path / "run") == numbers(quiet)
-
-
-POOL = """
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
-
-from posenc.lab.config import number
-from posenc.lab.execute.executor import Executor, run_work
-
-
-@dataclass
-class Threads(Executor):
-    name = "threads"
-    log: str = number("", "File that gets the name of each job.")
-
-    def start(self, resources):
-        self.pool = ThreadPoolExecutor(1)
-
-    def submit(self, work):
-        with Path(self.log).open("a") as file:
-            file.write(work.name + " ")
-        return self.pool.submit(run_work, work)
-
-    def stop(self):
-        self.pool.shutdown()
-"""
-REVERSE = """
-import torch
-
-from posenc.lab.metrics import Metric, Values
-from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, Sequences
-
-
-class Reverse(Sequences):
-    name, title = "reverse", "A string, backwards"
-    question = "After a random string, its tokens are due in reverse order."
-    shows = "Each answer lies at another distance, so a fixed offset does not help."
-    metrics = (*Sequences.metrics, Metric("last", "of last tokens", "higher", margin=0.05, percent=True))
-    unit = 2
-
-    def vocabulary(self, config):
-        return 5
-
-    def shortest(self, config):
-        return 4
-
-    def chance(self, config):
-        return 0.2
-
-    def draw(self, config, length, count, generator):
-        text = torch.randint(5, (count, length // 2), generator=generator)
-        due = text.flip(1)
-        return DrawnSequences(torch.cat([text, due], 1), torch.cat([torch.full_like(text, NO_ANSWER), due], 1))
-
-    def evaluate(self, model, data, rows, config, device):
-        for values in super().evaluate(model, data, rows, config, device):
-            yield values
-            if values.metric == "accuracy":
-                last = [float(value == 1.0) for value in values.values]
-                yield Values("last", last, values.length, values.view, values.spec, values.items)
-"""
-
-
-@pytest.fixture
-def extension(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str, ModuleType | None], None]]:
-    """Writes a module: into a package's folder, or where a user works. No module of it stays imported."""
-    monkeypatch.chdir(tmp_path)
-
-    def write(name: str, code: str, package: ModuleType | None) -> None:
-        folder = tmp_path / (package.__name__ if package else "")
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}.py").write_text(code)
-        if package:
-            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-
-    before = set(sys.modules)
-    yield write
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
-@pytest.mark.parametrize("built_in", [True, False])
-def test_a_new_executor_is_one_class_in_one_file(
-    tmp_path: Path, extension: Callable[..., None], here: None, built_in: bool
-) -> None:
-    extension("threads" if built_in else "mine", POOL, execute if built_in else None)
-    name = "threads" if built_in else "mine:Threads"
-    assert (name in executor_names()) == built_in
-    assert run(tmp_path / "run", "--executor", name, "--set", "log=jobs.txt") == 0
-    assert sorted((tmp_path / "jobs.txt").read_text().split()) == ["alibi-seed0", "rope-seed0"]
-    assert set(read_run(tmp_path / "run").records["spec"]) == {"rope", "alibi"}
-
-
-@pytest.mark.parametrize("built_in", [True, False])
-def test_a_new_task_with_a_metric_of_its_own_is_one_file(
-    tmp_path: Path, extension: Callable[..., None], here: None, built_in: bool
-) -> None:
-    extension("reverse" if built_in else "mine", REVERSE, tasks if built_in else None)
-    name = "reverse" if built_in else "mine:Reverse"
-    assert (name in task_names()) == built_in
-    assert run(tmp_path / "run", "--task", name) == 0
-    finished = read_run(tmp_path / "run")
-    assert [metric.name for metric in finished.metrics] == ["accuracy", "last"]
-    assert len(finished.records[finished.records["metric"] == "last"]) > 0
-    assert "last" in (tmp_path / "run" / "further.csv").read_text()
 
 
 def test_an_option_of_another_executor_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

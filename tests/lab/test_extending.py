@@ -11,15 +11,12 @@ import pytest
 from tests.lab.conftest import TINY
 
 from posenc.lab import commands
-from posenc.lab.report.claims import relevant_claims
-from posenc.lab.report.literature import CLAIMS
-from posenc.lab.report.summary import named_tables
 from posenc.lab.run.folder import read_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL))
 COMMANDS = re.findall(r"^(posenc .*)$", PAGE.read_text(), re.MULTILINE)
-LINES = {"mine": 20, "puzzles": 40, "halves": 20, "texts": 10, "charts": 10, "pools": 16}
+LINES = {"mine": 20, "puzzles": 40, "halves": 20, "texts": 10}
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def typed(part: str) -> list[str]:
     """The page's command with these words, made tiny."""
     (matching,) = [command for command in COMMANDS if part in command]
-    return [*matching.split()[1:], *TINY, "--no-cost", "--out", "run", "--seeds", "1"]
+    return [*matching.split()[1:], *TINY, "--out", "run", "--seeds", "1"]
 
 
 def test_the_page_is_as_short_as_it_says() -> None:
@@ -52,7 +49,6 @@ def test_a_task_and_its_numbers(folder: Path, here: None) -> None:
     assert run.decides.chance == 0.5
     assert {"full", "window"} == set(run.records["view"].astype(str))
     assert run.words.title in (folder / "run" / "report.html").read_text()
-    assert not relevant_claims(CLAIMS, named_tables([run])), "the literature has no claim about this task"
 
 
 def test_a_metric_is_measured_beside_the_first(folder: Path, here: None) -> None:
@@ -71,15 +67,6 @@ def test_a_corpus(folder: Path, here: None) -> None:
         (folder / "notes" / f"{number}.txt").write_text(" ".join(f"word{(number * k) % 97}" for k in range(200)))
     assert commands.run(typed("texts:notes")) == 0
     assert "texts:notes" in " ".join(read_run(folder / "run").facts.values())
-
-
-def test_an_executor_and_a_chart(folder: Path, here: None) -> None:
-    command = [*typed("pools:Threads"), "--task", "copy"]
-    assert commands.run(command) == 0
-    (chart,) = [command for command in COMMANDS if "--chart" in command]
-    words = chart.replace("posenc-compare/default", str(folder / "run")).split()[1:]
-    assert commands.run([*words, "--out", "report"]) == 0
-    assert list((folder / "report").rglob("*learning_time*.svg"))
 
 
 def test_an_encoding_of_ones_own_and_a_report_that_imports_nothing_of_it(folder: Path, here: None) -> None:

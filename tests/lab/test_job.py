@@ -18,11 +18,10 @@ from tests.lab.conftest import made_job
 from posenc.lab.execute.executor import last_line
 from posenc.lab.files import write_json
 from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from posenc.lab.run.folder import records_of
 from posenc.lab.run.job import Job, open_job, read_job, read_rows, set_aside, write_rows
-from posenc.lab.run.optimizer import read_tuned
 from posenc.lab.run.records import empty
 from posenc.lab.run.run_job import run_job
+from posenc.lab.run.tuned import read_tuned
 
 MakeJob = Callable[..., tuple[Job, Path]]
 JobAndFolder = tuple[Job, Path]
@@ -109,10 +108,10 @@ def test_names_are_checked_before_they_are_paths(folder: Path, name: object) -> 
     "change",
     [
         {"seed": "../../x"}, {"seed": -1}, {"seed": True}, {"seed": 10**18}, {"seed": 1.5}, {"trial": "../../x"},
-        {"trial": 3}, {"code": {"../mine:X": "a"}}, {"code": {"mine": "a"}}, {"code": ["mine:X"]}, {"data": {"a": 1}},
-        {"versions": "1"}, {"versions": {"torch": "\x1b[2J"}}, {"tuned": {"lr": -1.0}}, {"tuned": {"x": 1.0}},
+        {"trial": 3}, {"code": ["mine:X"]}, {"data": {"a": 1}},
+        {"versions": "1"}, {"tuned": {"lr": -1.0}}, {"tuned": {"x": 1.0}},
         {"tuned": 5}, {"config": 5}, {"config": {"task": "../text"}}, {"config": {"task": 1}}, {"base": "../x"},
-        {"protocol": "1"}, {"protocol": -1}, {"protocol": True}, {"format": "x"},
+        {"protocol": "1"}, {"protocol": True}, {"format": "x"},
     ],
     ids=str,
 )  # fmt: skip
@@ -127,29 +126,6 @@ def test_a_task_of_somebody_s_own_is_not_imported(folder: Path) -> None:
     rewrite(folder / "job.json", config={**config, "task": "os:system"})
     with pytest.raises(ValueError, match="Reading a run imports nothing"):
         read_job(folder)
-
-
-def test_links_are_not_followed_out_of_the_folder(make_job: MakeJob, tmp_path: Path) -> None:
-    job, folder = make_job()
-    out, precious = folder.parent.parent, tmp_path / "precious"
-    precious.write_text("mine")
-    for name in ("log.txt", "records.parquet", "lock", "job.json", "checkpoint.pt"):
-        link = folder / name
-        linked = link.read_bytes() if link.exists() else None
-        link.unlink(missing_ok=True)
-        link.symlink_to(precious)
-        with pytest.raises(ValueError, match=f"{re.escape(name)} is a link"):
-            open_job(out, job)
-        link.unlink()
-        if linked is not None:
-            link.write_bytes(linked)
-    (folder / "records.parquet").touch()
-    folder.rename(tmp_path / "elsewhere")
-    folder.symlink_to(tmp_path / "elsewhere")
-    for use in (lambda: open_job(out, job), lambda: records_of(out), lambda: set_aside(out, {"mine:S": "b"})):
-        with pytest.raises(ValueError, match="is a link"):
-            use()
-    assert precious.read_text() == "mine"
 
 
 def test_jobs_of_a_changed_class_are_set_aside_and_serve_again(make_job: MakeJob) -> None:

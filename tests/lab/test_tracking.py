@@ -15,10 +15,9 @@ from tests.lab.conftest import CLOCK, run
 from posenc.lab.execute import executor
 from posenc.lab.execute.local import Local
 from posenc.lab.run.job import Job, Work, read_rows
-from posenc.lab.run.optimizer import lr_at
 from posenc.lab.run.run_job import data_of, run_job
-from posenc.lab.run.tracking import TRACKERS, StepReport, check_trackers, tracked
-from posenc.lab.run.train import StoppedError, make_accelerator, train
+from posenc.lab.run.tracking import TRACKERS, JobTracker, check_trackers
+from posenc.lab.run.train import StepReport, StoppedError, lr_at, make_accelerator, train
 
 MakeJob = Callable[..., tuple[Job, Path]]
 Scalars = dict[str, dict[int, float]]  # by name and step
@@ -135,14 +134,17 @@ def test_steps_that_are_made_again_are_there_once(make_job: MakeJob) -> None:
         pass
 
     def begin() -> None:
-        with tracked(["tensorboard"], job, out) as tracker:
+        tracker = JobTracker(["tensorboard"], job, out)
 
-            def cut(report: StepReport) -> None:
-                tracker.step(report, "accuracy", "tokens")
-                if report.step == 8:
-                    raise PowerCutError
+        def cut(report: StepReport) -> None:
+            tracker.step(report, "accuracy", "tokens")
+            if report.step == 8:
+                raise PowerCutError
 
+        try:
             train(job, data, folder, make_accelerator(job.config), on_step=cut)
+        finally:
+            tracker.finish()
 
     with pytest.raises(PowerCutError):
         begin()
@@ -155,7 +157,9 @@ def test_every_executor_hands_trackers_on(
 ) -> None:
     trackers_of_jobs = []
     monkeypatch.setattr("posenc.lab.compare.check_trackers", lambda names, elsewhere: None)
-    monkeypatch.setattr(executor, "run_job", lambda folder, rows, trackers: trackers_of_jobs.append(list(trackers)))
+    monkeypatch.setattr(
+        executor, "run_job", lambda folder, rows, trackers, **more: trackers_of_jobs.append(list(trackers))
+    )
     run(tmp_path / "told", "--track", "tensorboard", "--track", "wandb", "--track", "wandb", encodings=["rope"])
     assert trackers_of_jobs == [["tensorboard", "wandb"]]
     work = Work("rope-seed0", make_job()[1], ("rope",), trackers=("wandb", "tensorboard"))

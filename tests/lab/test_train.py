@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import re
@@ -17,7 +16,7 @@ import filelock
 import pytest
 import torch
 from accelerate import PartialState
-from tests.lab.conftest import CLOCK, job_of, run, tiny
+from tests.lab.conftest import CLOCK, run, tiny
 from tests.lab.test_corpora import documents
 from torch import nn
 
@@ -27,11 +26,9 @@ from posenc.lab.data.documents import Source
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.job import Job, open_job, read_rows
-from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
-from posenc.lab.run.optimizer import lr_at, make_optimizer
+from posenc.lab.run.joint import check_sharding, finish_gradients, gathered, shard
 from posenc.lab.run.run_job import data_of, run_job
-from posenc.lab.run.tracking import StepReport
-from posenc.lab.run.train import StoppedError, _before_training, _Loop, make_accelerator, train
+from posenc.lab.run.train import StepReport, StoppedError, lr_at, make_accelerator, make_optimizer, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
 from posenc.lab.tasks.task import Data
@@ -184,42 +181,9 @@ def test_all_encodings_begin_with_the_same_shared_weights() -> None:
         assert all(torch.equal(other[name], shared[0][name]) for name in other)
 
 
-@pytest.mark.slow
-def test_all_layers_are_one_compilation_and_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = []
-
-    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
-        graphs.append(graph)
-        return graph.forward
-
-    model = Decoder("rope+fox", Shape(16, 2, 4, 8), hidden=32, seed=0)
-    tokens = torch.arange(16).view(2, 8)
-    expected, names = model(tokens), list(model.state_dict())
-    monkeypatch.setattr("torch.compile", functools.partial(torch.compile, backend=count))
-    for _ in range(2):  # what another job of the same process compiled is not in the way
-        compile_blocks(model)
-        assert torch.allclose(model(tokens), expected, atol=1e-6)
-    assert list(model.state_dict()) == names
-    assert len(graphs) == 2
-
-
-def test_compile_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(function: object) -> object:
-        def call(x: object) -> object:
-            raise RuntimeError("\n  no compiler was found\nmore lines")
-
-        return call
-
-    check_compiler.cache_clear()
-    monkeypatch.setattr("torch.compile", broken)
-    with pytest.raises(ValueError, match=r"--compile: .* on cpu here \(no compiler was found\): .* --no-compile"):
-        check_machine(tiny(compile=True), elsewhere=False)
-    check_machine(tiny(compile=True), elsewhere=True)  # there may be one there
-
-
 def alone(folder: Path, spec: str) -> None:
     """A job in a process of its own: accelerate takes one precision for each."""
-    program = [sys.executable, "-m", "posenc.lab.execute.worker", str(folder), "--rows", spec]
+    program = [sys.executable, "-m", "posenc.lab.execute.local", str(folder), "--rows", spec]
     done = subprocess.run([*program, "--parent", str(os.getpid())], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
@@ -247,7 +211,6 @@ from accelerate import PartialState
 
 from posenc.lab.run.run_job import run_job
 from posenc.lab.run.job import read_job
-from posenc.lab.run.tracking import StepReport
 from posenc.lab.run.train import StoppedError, make_accelerator
 
 
@@ -314,33 +277,6 @@ def check_equal(*jobs: tuple[Path, Job]) -> None:
         assert first == pytest.approx(second, abs=1e-3, rel=1e-3)
 
 
-def test_two_steps_of_the_llama_profile_under_fsdp_stopped_and_continued(tmp_path: Path) -> None:
-    """On two gloo processes, in micro-batches, at a tiny width and in float32, which CPUs add exactly enough."""
-    small = {
-        "dim": 32, "layers": 2, "heads": 2, "train_length": 16, "lengths": (1, 2), "steps": 2, "batch_size": 8,
-        "windows": 4, "tokens": "bpe:300", "precision": "float32", "compile": False, "device": "cpu",
-        "checkpoint_every": 1, "probes": 2, "max_epochs": 0,
-    }  # fmt: skip
-    config = Text().profile("llama-125m").config.replaced(small)
-    (tmp_path / "texts").mkdir()
-    for number, document in enumerate(documents(40, 900)):
-        (tmp_path / "texts" / f"{number}.txt").write_bytes(document.text)
-    source = str(tmp_path / "texts")
-    single, folder = job_of(config, source, tmp_path / "alone")
-    run_job(folder, ["rope"])
-    parts = config.replaced({"processes": 2, "shard": True, "gradient_accumulation_steps": 4})
-    shared, together = job_of(parts, source, tmp_path / "together")
-    on_two_ranks(together, tmp_path, stop=0)
-    check_equal((folder, single), (together, shared))
-    states = [read_checkpoint(f / "checkpoint.pt", j.identity) for f, j in ((folder, single), (together, shared))]
-    assert states[0] is not None
-    assert states[1] is not None
-    for name, weights in states[0].model.items():  # saved whole
-        differences = (states[1].model[name] - weights).abs()
-        assert differences.max() <= 2 * config.training.lr, "Adam moves a weight by its rate where a gradient is 0"
-        assert differences.mean() <= 1e-5
-
-
 class InFloat64(Text):
     """Texts, so that the order of a sum is beyond the eleventh digit."""
 
@@ -353,31 +289,30 @@ class InFloat64(Text):
 
 
 @pytest.mark.parametrize("spec", ["rope", "t5"])
-def test_a_batch_in_micro_batches_takes_the_step_of_the_whole_batch(spec: str) -> None:
+def test_a_batch_in_micro_batches_takes_the_step_of_the_whole_batch(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posenc.lab.run.train.task_named", lambda name: InFloat64())
     data = make_corpus(Source("made up", documents(30, 200), True), window=33, windows=4, scored=8)
-    steps = []
+    ends = []
     for count in (1, 2, 4):
-        config = tiny("text", gradient_accumulation_steps=count)
-        task, job = InFloat64(), Job(spec, 0, config, "", {}, {})
-        model = task.model(spec, config, data, 0)
-        loop = _Loop(task, job, config, data, make_accelerator(config), model, _before_training(job))
-        for _ in range(3):
-            loop.step()
-        steps.append((loop.state, torch.nn.utils.parameters_to_vector(model.parameters()).detach()))
-    (first, weights), *accumulated = steps
-    for state, parameters in accumulated:
-        torch.testing.assert_close(parameters, weights, rtol=0, atol=1e-11)
+        config = tiny("text", gradient_accumulation_steps=count, steps=3)
+        (folder := tmp_path / str(count)).mkdir()
+        ends.append(train(Job(spec, 0, config, "", {}, {}), data, folder, make_accelerator(config))[1])
+    first, *accumulated = ends
+    for state in accumulated:
+        for name, weights in first.model.items():
+            torch.testing.assert_close(state.model[name], weights, rtol=0, atol=1e-11)
         torch.testing.assert_close(state.losses, first.losses, rtol=1e-7, atol=0)
         torch.testing.assert_close(state.norms, first.norms, rtol=1e-7, atol=0)
 
 
-def test_micro_batches_are_part_of_what_a_job_is_and_one_is_what_older_jobs_had(make_job: MakeJob) -> None:
+def test_micro_batches_are_part_of_what_a_job_is(make_job: MakeJob) -> None:
     job, folder = make_job()
     several = dataclasses.replace(job, config=job.config.replaced(ACCUMULATING))
     assert several.identity != job.identity
     assert several.config.deciding() == job.config.deciding()  # so that runs are pooled
-    assert not set(job.deciding()["config"]) & set(ACCUMULATING)
-    with pytest.raises(ValueError, match="gradient_accumulation_steps missing there, 2 here"):
+    with pytest.raises(ValueError, match="gradient_accumulation_steps 1 there, 2 here"):
         open_job(folder.parent.parent, several)
     with pytest.raises(ValueError, match="of the 2 processes times --gradient-accumulation-steps 4"):
         tiny(processes=2, gradient_accumulation_steps=4).check()
@@ -385,16 +320,14 @@ def test_micro_batches_are_part_of_what_a_job_is_and_one_is_what_older_jobs_had(
 
 def test_sharding_needs_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"--shard: there is one process.*torchrun"):
-        check_machine(tiny(shard=True), elsewhere=False)
+        check_sharding(tiny(shard=True).machine)
     monkeypatch.setattr("torch.__version__", type(torch.__version__)("2.6.0"))
     with pytest.raises(ValueError, match=r"--shard: torch 2.7 or newer is needed, this is 2.6.0"):
-        check_machine(tiny(shard=True, processes=2), elsewhere=False)
+        check_sharding(tiny(shard=True, processes=2).machine)
 
 
 def test_a_step_of_a_sharded_model_equals_an_unsharded_step() -> None:
     import torch.distributed as dist
-
-    from posenc.lab.run.sharding import finish_gradients, gathered, shard
 
     def backward(model: nn.Module) -> None:
         (8 * model(torch.arange(16).view(2, 8)).logsumexp(-1).square().mean()).backward()

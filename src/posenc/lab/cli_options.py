@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -13,6 +14,24 @@ import typer
 from posenc.lab.config import Config, Evaluation, Machine, Model, Training, option
 
 PANEL = "Numbers of the profile"
+Encodings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Names from `posenc list`, a class of your own as my_module:MyClass, mixes like rope+alibi. Default: the "
+        "profile's.",
+        show_default=False,
+    ),
+]
+ClassesFrom = Annotated[
+    Path | None, typer.Option(help="Folder with your own classes; searched before Python's path.", show_default=False)
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Jobs at a time. Default: one per core, or per GPU.", min=1, max=2**12, show_default=False),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE: any number, also of a task of your own.")
+]
 
 
 def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ()) -> Callable[..., Any]:
@@ -20,8 +39,7 @@ def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ())
 
     Args:
         command: a function for typer whose parameter ``numbers`` is a dict.
-        options: dataclasses with more options, of tasks and executors; one that several have is one option. Their help
-            is listed under their attribute ``panel``, if they have one.
+        options: dataclasses with more options, of tasks; one that several have is one option.
     """
     parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
     parameters_of_numbers = dict(_parameters(options))
@@ -60,8 +78,7 @@ def _parameters(options: Sequence[type[Any]]) -> Iterator[tuple[str, inspect.Par
             seen.add(f.name)
             kind: Any = bool if hints[f.name] is bool else str if hints[f.name] not in (int, float) else hints[f.name]
             names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
-            panel = getattr(part, "panel", PANEL)
-            option_info = typer.Option(*names, help=f.metadata["text"], rich_help_panel=panel, show_default=False)
+            option_info = typer.Option(*names, help=f.metadata["text"], rich_help_panel=PANEL, show_default=False)
             annotation = Annotated[kind | None, option_info]
             yield f.name, inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

@@ -9,15 +9,15 @@ from importlib import import_module
 
 import typer
 
-from posenc.lab.execute import ranks
+from posenc.lab.run import joint
 from posenc.lab.run.stopping import FailedJobsError, StoppedByUserError
 
 BAD_INPUT, FAILED = 2, 1  # exit codes
 MODULES = {  # each with a function NAME_command; loaded when it is asked for
-    "compare": "posenc.lab.compare_command",
+    "compare": "posenc.lab.compare",
     "report": "posenc.lab.report_command",
-    "tune": "posenc.lab.tune.command",
-    "cost": "posenc.lab.cost.command",
+    "tune": "posenc.lab.tune",
+    "cost": "posenc.lab.cost",
     "export": "posenc.lab.export",
 }
 
@@ -54,7 +54,7 @@ def _app(name: str) -> typer.Typer:
 
 
 def _complain(text: str, code: int, kind: str = "error") -> int:
-    if ranks.is_first():
+    if joint.is_first():
         with suppress(OSError):  # of a terminal that is gone
             sys.stderr.write(f"{kind}: {text.strip()}\n")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The main job from beginning to end: plan, jobs, report; of one task, or of several panels one after the other.
+"""``posenc compare`` from beginning to end: plan, jobs, report; of one task, or of several panels one after the other.
 
 A report is written whenever a job has ended, without charts, and when the last one has ended or the command is stopped,
 with them. So whatever ends a run leaves a report of what is finished.
@@ -6,79 +6,200 @@ with them. So whatever ends a run leaves a report of what is finished.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, RenderableType
 
-from posenc.lab.console import working
-from posenc.lab.cost.costs import Costs
-from posenc.lab.cost.measure import LENGTHS, SECONDS, costs_of_run
-from posenc.lab.execute import ranks, torchrun
-from posenc.lab.execute.executor import Executor, Resources, started
-from posenc.lab.execute.local import Local
-from posenc.lab.execute.mapping import map_jobs
+from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, with_numbers
+from posenc.lab.config import Machine, Profile
+from posenc.lab.console import plain_console, working
+from posenc.lab.execute.executor import NAMES, Executor, InProcess, Resources, make_executor, map_jobs, started
+from posenc.lab.files import MOST_SEEDS
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
 from posenc.lab.report.numbers import build_table
-from posenc.lab.report.render import terminal_summary, write_report
+from posenc.lab.report.page import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table, unit_of
-from posenc.lab.run.baselines import write_baselines
+from posenc.lab.run import joint
 from posenc.lab.run.folder import FILE, Run, collect_records, read_run
 from posenc.lab.run.job import Work
-from posenc.lab.run.planning import PreparedRun, RunRequest, checked, jobs_of, prepare
+from posenc.lab.run.planning import (
+    PANELS,
+    PreparedRun,
+    RunRequest,
+    checked,
+    default_folder,
+    jobs_of,
+    prepare,
+    write_baselines,
+)
 from posenc.lab.run.progress import Display
-from posenc.lab.run.reproduce import check_reproduction
-from posenc.lab.run.stopping import FailedJobsError
+from posenc.lab.run.stopping import FailedJobsError, stoppable
 from posenc.lab.run.tracking import check_trackers
-from posenc.lab.specs import is_schedule
+from posenc.lab.specs import plugin_names
+from posenc.lab.tasks import task_named, task_names
+from posenc.lab.tasks.task import Task
+
+_MACHINE = {field.name for field in dataclasses.fields(Machine)}  # numbers that belong to no task
 
 
-@dataclass(frozen=True)
-class ExecutionConfig:
-    """Where jobs run."""
+def _compare(
+    *,
+    context: typer.Context,
+    encodings: Encodings = None,
+    task_name: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask. Default: {', '.join(PANELS)}, one "
+            "after the other; with --profile, --data or a number of the profile: text alone.",
+            show_default=False,
+        ),
+    ] = None,
+    chosen_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            help="quick, standard or full (for a GPU); with text also llama-125m (for eight). Default: quick.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Text: python, prose, headers, documents, a file, a folder, hf:NAME or hf:NAME:CONFIG, or "
+            "my_module:my_corpus; by default python. Images: a folder with a folder of pictures for each class; by "
+            "default scikit-learn's digits.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the run. Default: posenc-compare/default; of a task posenc-compare/<task>-<profile>, of "
+            "text posenc-compare/<profile>.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Training runs of each encoding, each with its own seed.", show_default=False)
+    ] = None,
+    classes_from: ClassesFrom = None,
+    workers: Workers = None,
+    executor_name: Annotated[
+        str,
+        typer.Option(
+            "--executor", help=f"Where jobs run: {', '.join(NAMES)}; under torchrun, all ranks train each job together."
+        ),
+    ] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(help="Ray cluster: auto, HOST:PORT, or local for one on this machine alone.")
+    ] = None,
+    slurm_cluster: Annotated[
+        str | None,
+        typer.Option(help="slurm; local runs the jobs as processes of this machine, debug in this one."),
+    ] = None,
+    slurm_partition: Annotated[str | None, typer.Option(help="Partition of the cluster.")] = None,
+    slurm_timeout: Annotated[
+        int | None, typer.Option(help="Minutes that a job may run before it is queued again.")
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also log every job to wandb or tensorboard; may be given twice. Needs the extra \\[track].",
+            show_default=False,
+        ),
+    ] = None,
+    set_: Settings = None,
+    numbers: dict[str, Any],
+) -> None:
+    """Train one small model per encoding at a short length, and measure all of them at longer lengths.
 
-    executor: Executor = field(default_factory=Local)
-    workers: int | None = None
-    cost: bool = False  # whether to measure what the encodings cost in texts, when all jobs are done
+    By default in three panels: recall and copy, tasks that small models learn in minutes, then a language model of
+    text. With --task images: train on a small grid of tokens, and measure shifted and larger images. With a generated
+    task, such as --task passkey: train on short sequences, and test long ones. With --task extension: extend the
+    context of a trained model.
+
+    Stop it any way you like: the same command continues where it stopped, and ends with the same numbers.
+    """
+    if seeds is not None and not 1 <= seeds <= MOST_SEEDS:
+        raise ValueError(f"--seeds {seeds}: a number from 1 to {MOST_SEEDS:,} is needed")
+    names = [*(encodings or ()), *filter(is_module_name, (task_name or "", data or ""))]
+    options = {
+        "ray_address": ray_address, "slurm_cluster": slurm_cluster, "slurm_partition": slurm_partition,
+        "slurm_timeout": slurm_timeout,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    with allow_imports(ImportAllowlist(frozenset(plugin_names(names)), classes_from or Path())), stoppable(context.obj):
+        executor = _executor(executor_name, given)
+        of_one_task = task_name or chosen_profile or data or set_ or set(numbers) - _MACHINE
+        trackers, requests = tuple(dict.fromkeys(track or ())), list[RunRequest]()
+        for name in (task_name or "text",) if of_one_task else PANELS:
+            task = task_named(name)
+            profile = profile_of(task, chosen_profile or "quick", encodings or (), seeds if of_one_task else seeds or 1)
+            profile = dataclasses.replace(profile, config=chosen(numbers, set_ or (), profile.config))
+            folder = default_folder(name if of_one_task else "", profile.name) if out is None else out
+            source, place = task.source if data is None else data, folder if of_one_task else folder / name
+            requests.append(RunRequest(profile, source, place, context.obj, executor.elsewhere, trackers))
+        compare(requests, folder, executor, workers, plain_console(quiet=not joint.is_first()))
 
 
-def compare(requests: Sequence[RunRequest], out: Path, execution: ExecutionConfig, console: Console) -> None:
+compare_command = with_numbers(_compare, [task_named(name).options for name in task_names()])
+
+
+def _executor(name: str, options: dict[str, Any]) -> Executor:
+    """The executor; under torchrun the ranks themselves."""
+    if joint.ranks() == 1:
+        return make_executor(name, options)
+    if name != "local":
+        raise ValueError(f"--executor {name} and torchrun exclude each other: choose one")
+    return InProcess()
+
+
+def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | None) -> Profile:
+    """A task's profile with the encodings and seeds of the command line."""
+    profile = task.profile(name)
+    return dataclasses.replace(
+        profile, encodings=tuple(encodings) or profile.encodings, seeds=profile.seeds if seeds is None else seeds
+    )
+
+
+def compare(
+    requests: Sequence[RunRequest], out: Path, executor: Executor, workers: int | None, console: Console
+) -> None:
     """Run plans to one report; under torchrun, all ranks call it together.
 
     Args:
         requests: one for each panel of the report, in the order in which they run.
         out: the folder of the report: that of the run, or of several the folder that holds theirs.
-        execution: where jobs run.
+        executor: where jobs run.
+        workers: jobs at a time; None: as many as there is room for.
         console: where to print.
 
     Raises:
         ValueError: for anything about the plans that cannot work, before any job starts.
         FailedJobsError: after all other jobs have run and the report has been written.
     """
-    torchrun.join(requests[0].profile.config.machine.device)
+    joint.join(requests[0].profile.config.machine.device)
     if len(requests) > 1:
         _check_panels(requests, out)
-    failures, costs, folders = list[str](), None, list[Path]()
+    failures, folders = list[str](), list[Path]()
     try:
         for number, request in enumerate(requests, 1):
             if len(requests) > 1:
                 console.print(f"Panel {number} of {len(requests)}: {request.profile.config.task}")
             folders.append(request.out)
-            prepared, works, finished = torchrun.from_first(partial(_plan, request, console))
-            if works:
-                check_reproduction(prepared, console)
-            new_failures = run_jobs(prepared, works, finished, execution, console, partial(_so_far, folders, out))
-            failures += new_failures
-            if execution.cost and prepared.task.name == "text" and not new_failures:
-                costs = _costs(prepared, request, console)
-    except KeyboardInterrupt:
-        if ranks.is_first():
+            prepared, works, finished = joint.from_first(partial(_plan, request, console))
+            so_far = partial(_so_far, folders, out)
+            failures += run_jobs(prepared, works, finished, executor, workers, console, so_far)
+    finally:
+        if joint.is_first():
             finish(folders, out, console)
-        raise
-    if ranks.is_first():
-        finish(folders, out, console, costs)
-    torchrun.wait()
+    joint.wait()
     if failures:
         raise FailedJobsError("\n".join(failures))
 
@@ -86,7 +207,7 @@ def compare(requests: Sequence[RunRequest], out: Path, execution: ExecutionConfi
 def _check_panels(requests: Sequence[RunRequest], out: Path) -> None:
     """Refuse what some panel would refuse after another one has run, and a folder of something else."""
     for request in requests:
-        checked(request, processes=ranks.count())
+        checked(request, processes=joint.ranks())
     begun = [request.out for request in requests if (request.out / FILE).is_file()]
     if out.is_dir() and any(out.iterdir()) and not begun:
         held = "holds a run of one task" if (out / FILE).is_file() else "is not empty and holds no run"
@@ -95,23 +216,15 @@ def _check_panels(requests: Sequence[RunRequest], out: Path) -> None:
 
 def _plan(request: RunRequest, console: Console) -> tuple[PreparedRun, list[Work], int]:
     check_trackers(request.trackers, elsewhere=request.elsewhere)
-    prepared = prepare(request, console, processes=ranks.count())
+    prepared = prepare(request, console, processes=joint.ranks())
     with working(console, f"Measuring what needs no model ({prepared.task.name})"):
-        write_baselines(prepared.out, prepared.task, prepared.data, prepared.config)
+        write_baselines(prepared)
     works, finished = jobs_of(prepared, request.profile.seeds, console)
     return prepared, [work._replace(trackers=request.trackers) for work in works], finished
 
 
-def _costs(prepared: PreparedRun, request: RunRequest, console: Console) -> Costs | None:
-    # a cost is the cost of one layer, so a schedule has none
-    specs = [planned.spec for planned in prepared.planned if not is_schedule(planned.spec)]
-    command = prepared.run.command.splitlines()[-1]
-    lengths, seconds = LENGTHS[request.profile.name], SECONDS[request.profile.name]
-    return costs_of_run(prepared.out, specs, prepared.config, lengths, seconds, console, command=command)
-
-
 def run_jobs(
-    prepared: PreparedRun, works: list[Work], finished: int, execution: ExecutionConfig, console: Console,
+    prepared: PreparedRun, works: list[Work], finished: int, executor: Executor, workers: int | None, console: Console,
     so_far: Callable[[], RenderableType | None],
 ) -> list[str]:  # fmt: skip
     """Run what remains to be done; returns a line for each job that failed.
@@ -122,21 +235,19 @@ def run_jobs(
         console.print(f"All jobs of {prepared.out} are finished already.")
         return []
     share = prepared.task.train_share(prepared.config)
-    resources = Resources.of(prepared.config.machine, execution.workers, prepared.out)
+    resources = Resources.of(prepared.config.machine, workers, prepared.out)
     with Display(console, works, finished, share, so_far) as display:
-        resources = replace(resources, remark=console.print, progress=display.poll)
-        with started(execution.executor, resources) as executor:
+        resources = dataclasses.replace(resources, remark=console.print, progress=display.poll)
+        with started(executor, resources):
             jobs = "1 job" if len(works) == 1 else f"{len(works)} jobs"
             console.print(f"{jobs}, {executor.name}; results in {prepared.out}")
-            workers = execution.workers if executor.has_queue else resources.workers
-            return map_jobs(executor, works, workers=workers, on_poll=display.poll, on_restart=console.print)
+            at_a_time = workers if executor.has_queue else resources.workers
+            return map_jobs(executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print)
 
 
 def _so_far(folders: Sequence[Path], out: Path) -> RenderableType | None:
     """Write the report of what is finished, without charts; the table of the run that goes on."""
-    if not ranks.is_first():
-        return None
-    runs = _runs(folders)
+    runs = _runs(folders) if joint.is_first() else []
     if not runs:
         return None
     write_report(runs, out, drawn=False)
@@ -144,15 +255,18 @@ def _so_far(folders: Sequence[Path], out: Path) -> RenderableType | None:
     return terminal_table(last, build_table(last)) if last.path == folders[-1] else None
 
 
-def finish(folders: Sequence[Path], out: Path, console: Console, costs: Costs | None = None) -> None:
+def finish(folders: Sequence[Path], out: Path, console: Console) -> None:
     """Write the report of whatever is there, and show it."""
     for folder in folders:
         if (folder / FILE).is_file():
             collect_records(folder)
-    runs = _runs(folders)
-    if not runs:
-        return
-    paths = write_report(runs, out, costs=costs)
+    if runs := _runs(folders):
+        report(runs, out, console)
+
+
+def report(runs: Sequence[Run], out: Path, console: Console) -> None:
+    """Write the report of some runs to ``out``, and show their tables and sentences."""
+    paths = write_report(runs, out)
     for run in runs:
         console.print()
         console.print(f"{run.task}, {unit_of(run.decides)}")

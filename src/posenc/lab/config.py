@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
-from posenc.lab.schema import Spec, validated
+from posenc.lab.files import Spec, validated
 
 PRECISIONS = ("float32", "bfloat16")
 LONGEST = 2**24  # tokens of a test
@@ -36,8 +36,6 @@ def number(
     choices: tuple[str, ...] = (),
     decides: bool = True,
     typed: bool = True,
-    parts: bool = False,
-    younger: bool = False,
 ) -> Any:
     """A field of a configuration.
 
@@ -49,12 +47,9 @@ def number(
         choices: of a field of words.
         decides: whether a result depends on it.
         typed: whether it is an option of the command line; False: it follows from something else.
-        parts: of several numbers, whether they need not be whole.
-        younger: whether recorded runs lack it. At its default, which means what they did, it is left out of what
-            identifies a run, so that they are continued and pooled with new ones.
     """
-    bounds = {"least": least, "most": most, "above": above, "choices": choices, "parts": parts}
-    facts = {"text": text, "decides": decides, "typed": typed, "younger": younger}
+    bounds = {"least": least, "most": most, "above": above, "choices": choices}
+    facts = {"text": text, "decides": decides, "typed": typed}
     return field(default=default, metadata={**facts, **bounds})
 
 
@@ -91,7 +86,7 @@ def _short(value: float) -> str:
 
 
 class Part:
-    """A part of a configuration. Files of runs may leave a number out that is younger than they, and add none."""
+    """A part of a configuration; a file of a run may add no number to it."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -136,8 +131,8 @@ class Training(Part):
 class Evaluation(Part):
     """On what it is judged."""
 
-    lengths: tuple[int | float, ...] = number(
-        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", above=0, most=LONGEST, parts=True
+    lengths: tuple[int, ...] = number(
+        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", least=1, most=LONGEST
     )
     windows: int = number(256, "Evaluation windows, or sequences of each length.", least=2, most=2**20)
     probes: int = number(20, "How often a model is judged at 1× while it is trained.", least=1, most=1000)
@@ -152,16 +147,13 @@ class Machine(Part):
     processes: int = number(1, "Ranks of torchrun that share each batch.", least=1, typed=False)
     shard: bool = number(False, "Share each model out among the ranks of torchrun (FSDP).")
     gradient_accumulation_steps: int = number(
-        1, "Micro-batches that each batch is computed in, one after the other, on each rank.", least=1, most=2**20,
-        younger=True,
-    )  # fmt: skip
+        1, "Micro-batches that each batch is computed in, one after the other, on each rank.", least=1, most=2**20
+    )
 
 
 @dataclass(frozen=True)
 class Options(Part):
     """A task's own numbers; a task with any derives a frozen dataclass from this."""
-
-    pretrained: ClassVar[bool] = False  # a pretrained model: nothing is trained, and lengths below 1× are tests too
 
 
 @dataclass(frozen=True)
@@ -183,7 +175,7 @@ class Config:
     @property
     def tested(self) -> tuple[int, ...]:
         """Test lengths in tokens."""
-        return tuple(round(k * self.training.train_length) for k in self.evaluation.lengths)
+        return tuple(k * self.training.train_length for k in self.evaluation.lengths)
 
     def replaced(self, numbers: Mapping[str, Any]) -> Config:
         """With other numbers, by name, whichever part has them; a ValueError for a name that no part has."""
@@ -202,14 +194,14 @@ class Config:
             check_field(f, getattr(part, f.name))
         t, e = self.training, self.evaluation
         self._check_lengths()
-        if not t.steps and not self.options.pretrained:
+        if not t.steps:
             raise ValueError("--steps 0: at least 1 is needed")
         if self.longest > LONGEST:
             raise ValueError(f"--lengths {text_of(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
         for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
             if together > MOST_TOKENS:
                 raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
-        if self.model.dim % self.model.heads and not self.options.pretrained:
+        if self.model.dim % self.model.heads:
             raise ValueError(f"--dim {self.model.dim}: it must be a multiple of --heads {self.model.heads}")
         processes, micro = self.machine.processes, self.machine.gradient_accumulation_steps
         if t.batch_size % (processes * micro):
@@ -217,15 +209,10 @@ class Config:
             raise ValueError(f"--batch-size {t.batch_size}: it must be a multiple of the {processes} processes{times}")
 
     def _check_lengths(self) -> None:
-        lengths, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
+        lengths = self.evaluation.lengths
         grow = all(a < b for a, b in itertools.pairwise(lengths))
-        if self.options.pretrained:
-            in_whole_tokens = all(k * self.training.train_length % 1 == 0 for k in lengths)
-            if not grow or not in_whole_tokens or 1 not in lengths:
-                raise ValueError(f"--lengths {shown}: multiples of the training length that grow, 1 among them, each a "
-                                 "whole number of tokens")  # fmt: skip
-        elif not grow or lengths[0] != 1 or not all(type(k) is int for k in lengths):
-            raise ValueError(f"--lengths {shown}: multiples of the training length that start at 1 and grow")
+        if not grow or lengths[0] != 1 or not all(type(k) is int for k in lengths):
+            raise ValueError(f"--lengths {text_of(lengths)}: multiples of the training length that start at 1 and grow")
 
     def fields(self) -> Iterator[tuple[Any, dataclasses.Field[Any]]]:
         """Each part with each of its fields."""
@@ -243,23 +230,17 @@ class Config:
         numbers = {
             f.name: getattr(part, f.name)
             for part, f in self.fields()
-            if part is not self.machine and f.metadata["decides"] and not _as_before(part, f)
+            if part is not self.machine and f.metadata["decides"]
         }
         return {"task": self.task, **numbers}
 
     def rounding(self) -> dict[str, Any]:
         """What changes the rounding of a number and nothing else, by name: the machine's part."""
-        fields = dataclasses.fields(self.machine)
-        return {f.name: getattr(self.machine, f.name) for f in fields if not _as_before(self.machine, f)}
+        return dataclasses.asdict(self.machine)
 
     def shown(self) -> dict[str, str]:
         """Every number in words."""
         return {f.name.replace("_", " "): text_of(getattr(part, f.name)) for part, f in self.fields()}
-
-
-def _as_before(part: Any, f: dataclasses.Field[Any]) -> bool:
-    """Whether a field that older runs lack has the value that stands for what they did."""
-    return bool(f.metadata["younger"] and getattr(part, f.name) == f.default)
 
 
 PARTS = ("model", "training", "evaluation", "options", "machine")
@@ -288,10 +269,7 @@ class ConfigRecord(TypedDict):
 
 
 def config_of(record: object, options: type[Options], path: Path) -> Config:
-    """A configuration from plain data of a file, each number validated; a ValueError names the file.
-
-    A number that the file lacks has its default, as it had when the file was written.
-    """
+    """A configuration from plain data of a file, each number validated; a ValueError names the file."""
     record = validated(path, ConfigRecord, record)
     kinds = {"model": Model, "training": Training, "evaluation": Evaluation, "options": options, "machine": Machine}
     parts: dict[str, Any] = {name: _part(kind, record[name], path) for name, kind in kinds.items()}  # type: ignore[literal-required]

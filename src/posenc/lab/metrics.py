@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AliasChoices, Field
-
-from posenc.lab.schema import Line, Number
+from posenc.lab.files import Number
 
 FULL, WINDOW = "full", "window"  # views: all of the text; the same weights under a sliding window
 BASELINES = "baselines"  # job of the records of n-grams, which belong to no encoding
 NGRAM, NGRAM_ORDERS, NGRAM_PROBE, UNIGRAM = "ngram", "ngram_orders", "ngram_probe", "unigram_entropy"  # their metrics
+ATTENTION = "attention"  # metric: a head's share of attention at distances up to ``item``; ``document`` is its number
 REACH = "reach"  # metric: the loss on the same targets when only the last ``length`` tokens of context are read
 FAR = "far"  # metric: right answers that depend on tokens farther back than a quarter of the training length
 MAJORITY = "majority"  # metric of baselines: what always giving the most frequent answer of the tests reaches
@@ -43,18 +42,17 @@ class Metric:
         margin: a smaller difference counts as none; that of a unit in `MARGINS` is the one there, whatever is given.
         chance: what a guess reaches that knows nothing. A model has learned its task if the interval of its value at
             the training length lies above it, and above the majority class (`posenc.lab.report.numbers`).
-        learned: from this value on at the training length a task is solved, from which steps are counted (``learnt``
-            in run.json); default: ``chance`` and the margin.
+        learned: from this value on at the training length a task is solved, from which steps are counted; default:
+            ``chance`` and the margin.
         percent: whether reports show hundredths.
     """
 
-    name: Line
-    unit: Line
+    name: str
+    unit: str
     better: Literal["lower", "higher"]
     margin: Number = float("nan")
     chance: Number | None = None
-    # Run folders name this threshold "learnt"; both spellings are read, the old one is written.
-    learned: Annotated[Number | None, Field(validation_alias=AliasChoices("learned", "learnt"))] = None
+    learned: Number | None = None
     percent: bool = False
 
     def __post_init__(self) -> None:
@@ -80,9 +78,9 @@ class Metric:
 class Curve:
     """Values by something else than items: metric ``name`` has ``item`` on the horizontal axis, one value each."""
 
-    name: Line
-    axis: Line  # in words, with its unit
-    of: Line  # the metric whose unit the values have
+    name: str
+    axis: str  # in words, with its unit
+    of: str  # the metric whose unit the values have
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,7 @@ class Values:
 class Words:
     """What a report says of a task before any number."""
 
-    task: Line
-    title: Line  # a few words
-    # Run folders name it "asked"; both spellings are read, the old one is written.
-    question: Annotated[Line, Field(validation_alias=AliasChoices("question", "asked"))]  # a sentence or two
-    shows: Line  # what success and failure mean, a sentence or two
+    task: str
+    title: str  # a few words
+    question: str  # a sentence or two
+    shows: str  # what success and failure mean, a sentence or two

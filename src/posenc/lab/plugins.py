@@ -1,26 +1,21 @@
-"""Users' own classes, ``module:Class``, and modules that need an optional extra: what is imported on demand.
+"""Users' own encodings, tasks and corpora, ``module:name``, and modules that need an optional extra.
 
-A plugin may be an encoding, a task, a corpus, an executor, or a chart of a report.
-
-A run folder may come from anybody, so a class name in it is only data: reading, reporting or exporting a run imports
-nothing that the run names. A command that trains allows exactly the names on its command line (`ImportAllowlist`), from
-the folder that the user gives (default: the current one), and hands the same allowlist to its workers. Any other
-request for a plugin is a ValueError.
+A run folder may come from anybody, so a class name in it is only data: reading or reporting a run imports nothing that
+the run names. A command that trains allows exactly the names on its command line (`ImportAllowlist`), from the folder
+that the user gives (default: the current one), and hands the same allowlist to its workers. Any other request for a
+plugin is a ValueError.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from posenc.encoding import HOOK_POINTS, Encoding
@@ -38,8 +33,7 @@ class ImportAllowlist(NamedTuple):
 
 
 T = TypeVar("T")
-_NOTHING = ImportAllowlist()
-_permitted = [_NOTHING]
+_permitted = [ImportAllowlist()]
 
 
 @contextmanager
@@ -88,53 +82,6 @@ def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
     return attribute
 
 
-def builtin_names(package: ModuleType, kind: type) -> tuple[str, ...]:
-    """The names of the built-in classes derived from ``kind``, in alphabetical order.
-
-    Imports the package's modules, so that a module with an optional dependency at its top has a name that begins with
-    an underscore, which is left out: `posenc compare` must start where the dependency is not installed.
-    """
-    modules = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
-    return tuple(name for name in modules if _builtin(package, kind, name) is not None)
-
-
-def by_name(package: ModuleType, kind: type[T], name: str, option: str) -> type[T]:
-    """A class by the name that the command line has for it: a built-in one, or a user's own as ``module:Class``.
-
-    A module of the package that holds a class derived from ``kind`` whose ``name`` is the module's adds that class, so
-    that no list of them exists anywhere.
-
-    Args:
-        package: where the built-in classes are.
-        kind: what the class must be derived from.
-        name: of the class.
-        option: of the command line, for errors.
-
-    Raises:
-        ValueError: for an unknown name, and for a user's class as `load_class`.
-    """
-    if is_plugin(name):
-        return load_class(name, kind)
-    if name.isidentifier() and any(module.name == name for module in pkgutil.iter_modules(package.__path__)):
-        cls = _builtin(package, kind, name)
-        if cls is not None:
-            return cls
-    names = builtin_names(package, kind)
-    close = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(
-        f"{option} {name}: no such {kind.__name__.lower()}{hint} "
-        f"({', '.join(names)}, or a class of your own as my_module:MyClass)"
-    )
-
-
-def _builtin(package: ModuleType, kind: type[T], name: str) -> type[T] | None:
-    for cls in vars(import_module(f"{package.__name__}.{name}")).values():
-        if isinstance(cls, type) and issubclass(cls, kind) and getattr(cls, "name", None) == name:
-            return cls
-    return None
-
-
 def load_function(name: str) -> Callable[..., Any]:
     """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
     attribute = _attribute(name)
@@ -178,27 +125,14 @@ def _attribute(name: str) -> Any:
 
 
 def code_hash(name: str) -> str:
-    """SHA-256 of the code of the file that defines a class or function: of its syntax tree without docstrings.
-
-    Comments, docstrings and line breaks change nothing. What the file imports is not looked at.
-    """
-    tree = ast.parse(source_file(name).read_bytes())
-    for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if documented and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
-            node.body = node.body[1:]  # type: ignore[attr-defined]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def source_file(name: str) -> Path:
-    """The file in which a class is defined."""
+    """SHA-256 of the file that defines a class or function; what the file imports is not looked at."""
     try:
         path = inspect.getsourcefile(_attribute(name))
     except TypeError:
         path = None
     if path is None or not Path(path).is_file():
         raise ValueError(f"{name}: its source file is not there, so nobody could say what a result is the result of")
-    return Path(path)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def load_optional(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:

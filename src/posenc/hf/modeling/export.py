@@ -1,11 +1,10 @@
-"""A trained decoder of bytes or byte pairs as a folder that transformers reads: parameters, tokenizer, model card.
+"""A trained decoder of bytes or byte pairs as a folder that transformers reads: parameters and tokenizer.
 
     from_parameters     parameters by name become a `PosencForCausalLM`
     plain_llama         a model with RoPE alone, as the Llama that it is: no posenc is needed to run it
     byte_tokenizer      bytes as tokens; byte 0 separates documents, and is the padding
     pair_tokenizer      byte pairs as tokens, from a tokenizer.json whose token 0 is byte 0
     write_folder        written aside, read back, compared with the logits of the original, and only then in its place
-    model_card          README.md: what it is, how to load it, what is known of it
 
 Names of parameters are Llama's without "model."; encodings' are ``encodings.<spec>.<name>`` where layers share
 them or they act on embeddings, and ``layers.<i>.encodings.<line>.<name>`` where each layer has its own, with the number
@@ -126,23 +125,6 @@ def _written(rope: RoPE, train_length: int) -> dict[str, Any]:
 
 NEW_BYTES = 256  # that `generate` adds if nobody says
 ROUNDING = 1e-4  # of the largest logit; a wrong parameter or rotation is far above
-_FRONT = """---
-library_name: transformers
-pipeline_tag: text-generation
-tags:
-- posenc
-- positional-encoding
----
-"""
-_LOAD = """```python
-{needed}from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("{name}")
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-prompt = tokenizer("def ", return_tensors="pt")
-print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))
-```"""
-_POSENC = "import posenc.hf.modeling  # pip install 'posenc[hf]'; or give trust_remote_code=True\n"
 
 
 def from_parameters(config: PosencConfig, parameters: Mapping[str, Tensor]) -> PosencForCausalLM:
@@ -188,18 +170,16 @@ def write_folder(
     *,
     tokens: Tensor,
     logits: Tensor,
-    card: Callable[[float], str],
     as_llama: bool = False,
     tokenizer: bytes = b"",
 ) -> float:
-    """Write a model with its tokenizer and card; returns the largest difference of its logits from the original's.
+    """Write a model with its tokenizer; returns the largest difference of its logits from the original's.
 
     Args:
         model: whose tokens ``tokenizer`` defines.
         to: a folder that does not exist yet, or is empty.
         tokens: ``(batch, length)``, on which it is compared.
         logits: ``(batch, length, vocabulary)``, what the original says.
-        card: README.md for that difference.
         as_llama: write a `LlamaForCausalLM`, which needs no posenc.
         tokenizer: content of a tokenizer.json of byte pairs; empty where the tokens are the 256 bytes.
 
@@ -222,33 +202,12 @@ def write_folder(
             difference = float((logits - again(tokens, use_cache=False).logits).abs().max())
         if not difference <= ROUNDING * max(1.0, logits.abs().max().item()):
             raise ValueError(f"{to}: read back, its logits differ by {difference:.1e}; nothing was written")
-        (folder / "README.md").write_text(card(difference), encoding="utf-8")
         if to.exists():
             to.rmdir()  # an empty folder, which a rename would not replace on every system
         return difference
 
     with _quiet():
         return write_atomically(to, make)
-
-
-def model_card(
-    name: str, title: str, about: str, parts: Mapping[str, str], *, difference: float, as_llama: bool = False
-) -> str:
-    """README.md of a model.
-
-    Args:
-        name: of its folder.
-        title: headline.
-        about: a paragraph.
-        parts: further ones, by headline.
-        difference: largest one between its logits and the original's.
-        as_llama: whether it is a `LlamaForCausalLM`.
-    """
-    kind, needed = ("a plain `LlamaForCausalLM`", "") if as_llama else ("a `PosencForCausalLM`", _POSENC)
-    same = f"On tokens drawn at random its logits differ from the original's by at most {difference:.1e}."
-    sections = [f"\n## {headline}\n\n{text}\n" for headline, text in parts.items()]
-    load = _LOAD.format(needed=needed, name=name)
-    return "\n".join([f"{_FRONT}\n# {title}\n", f"{about}\n", f"Here it is {kind}. {same}\n", load, *sections])
 
 
 @contextmanager

@@ -24,8 +24,7 @@ from typing_extensions import TypedDict
 from posenc.lab.data.documents import Document, Source, is_utf8
 from posenc.lab.data.tokens import BYTES, EXPECTED_BYTES, encode_stream, token_bytes, train_tokenizer, vocabulary_of
 from posenc.lab.data.windows import WindowLayout, Windows, choose_windows
-from posenc.lab.files import read_bytes, write_atomically
-from posenc.lab.schema import Count, Facts, read_record
+from posenc.lab.files import Count, Facts, read_bytes, read_record, write_atomically
 
 HELD_OUT = 0.35  # of the documents that are long enough for a window; more where that gives too few windows
 SPARE = 1.25  # windows sought for one needed, since some are found elsewhere

@@ -26,9 +26,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from posenc.hf.byte_level import byte_letters
-from posenc.lab.files import parse_json
+from posenc.lab.files import parse_json, validated
 from posenc.lab.plugins import load_optional
-from posenc.lab.schema import validated
 
 BYTES = "bytes"
 LEAST_VOCABULARY, MOST_VOCABULARY = 257, 2**17

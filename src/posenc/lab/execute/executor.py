@@ -1,44 +1,39 @@
-"""The interface of executors: what decides where a job runs, and what every executor needs.
+"""Where jobs run: the interface of executors, and what serves all of them.
 
-An executor is a class derived from `Executor`. A command creates it, calls `Executor.start` once, `Executor.submit` for
-each job, and `Executor.stop` at the end, also after an error. `posenc.lab.execute.mapping` does the rest for all
-executors alike: phases, failed jobs, and restarting a job whose process died.
+local     processes of this machine, one a job (`posenc.lab.execute.local`)
+ray       tasks of a Ray cluster (`posenc.lab.execute.ray`)
+slurm     jobs of SLURM, through submitit (`posenc.lab.execute.slurm`)
+torchrun  this process and the other ranks together (`InProcess`)
 
-To add an executor, write one class. In a file of this folder that has the executor's name it is found as
-``--executor NAME``; in a file of a user's, as ``--executor my_module:MyClass``:
-
-    class Threads(Executor):
-        def start(self, resources):
-            self.pool = ThreadPoolExecutor(resources.workers)
-
-        def submit(self, work):
-            return self.pool.submit(run_work, work)
-
-        def stop(self):
-            self.pool.shutdown()
-
-If the class is a dataclass, its fields are options of the command line, declared by `posenc.lab.config.number`.
+A command creates an executor, calls `Executor.start` once, `Executor.submit` for each job, and `Executor.stop` at the
+end, also after an error. `map_jobs` does the rest for all alike: phases, failed jobs, and restarting a job whose
+process died from its checkpoint. Which executor runs a job never changes the job's numbers.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
-import posenc.lab.execute
 from posenc.lab.config import Machine
-from posenc.lab.plugins import allow_imports, builtin_names, by_name, is_plugin
+from posenc.lab.plugins import allow_imports
 from posenc.lab.run.job import Work
 from posenc.lab.run.machine import available_cores
 from posenc.lab.run.run_job import run_job
 
+NAMES = {"local": "Local", "ray": "Ray", "slurm": "Slurm"}
+DEATHS = 3  # in a row without a new checkpoint, after which a job has failed
 _END = 2**16  # bytes of a log that its last line is looked for in
 
 
@@ -81,43 +76,56 @@ class Resources:
         return cls(workers or gpus or max(1, available_cores() // machine.threads), machine.threads, gpus, folder)
 
 
-@dataclass
 class Executor(ABC):
-    """Runs jobs somewhere. Which executor runs a job never changes the job's numbers."""
+    """Runs jobs somewhere."""
 
-    name: ClassVar[str] = ""  # of a built-in executor: its file's; of a user's: as it was typed
-    panel: ClassVar[str] = "Executors"  # of its options in the help
+    name: ClassVar[str]
     has_queue: ClassVar[bool] = True  # whether it accepts all jobs at once; False: at most `Resources.workers`
+    elsewhere: bool = True  # whether other machines may run the jobs, whose devices this process cannot check
     poll_seconds: ClassVar[float] = 0.25  # between two looks at the state of the submitted jobs
-    death: ClassVar[tuple[type[BaseException], ...]] = (DiedError,)  # exceptions after which a job is restarted
+    death: tuple[type[BaseException], ...] = (DiedError,)  # exceptions after which a job is restarted
 
-    @property
-    def elsewhere(self) -> bool:
-        """Whether other machines may run the jobs, whose devices this process cannot check."""
-        return True
-
-    def start(self, resources: Resources) -> None:  # noqa: B027  (an executor may need nothing before its first job)
+    def start(self, resources: Resources) -> None:
         """Connect to whatever runs the jobs; a ValueError says why that is impossible."""
+        self.resources = resources
 
     @abstractmethod
     def submit(self, work: Work) -> Future:
         """Start a job, or queue it. Its process calls `run_work`."""
 
-    def stop(self) -> None:  # noqa: B027  (nor anything after its last job)
+    def stop(self) -> None:  # noqa: B027  (an executor may need nothing after its last job)
         """Stop all jobs that still run and release everything. Jobs that can save a checkpoint do so."""
 
 
-def executor_names() -> tuple[str, ...]:
-    """The built-in executors."""
-    return builtin_names(posenc.lab.execute, Executor)
+class InProcess(Executor):
+    """Runs each job in this process, within `submit`, together with the other ranks of torchrun if there are any."""
+
+    name, has_queue, elsewhere = "torchrun", False, False
+
+    def submit(self, work: Work) -> futures.Future[None]:
+        """Run a job to its end."""
+        future: futures.Future[None] = futures.Future()
+        try:
+            run_work(work, partial(self.resources.progress, [work.name]))
+            future.set_result(None)
+        except ValueError as error:  # of this job; any other error ends the command on all ranks
+            future.set_exception(error)
+        return future
 
 
-def executor_class(name: str) -> type[Executor]:
-    """An executor by name, or a user's, ``my_module:MyExecutor``, whose module must be on the import allowlist."""
-    cls = by_name(posenc.lab.execute, Executor, name, "--executor")  # type: ignore[type-abstract]
-    if is_plugin(name):
-        cls.name = name
-    return cls
+def make_executor(name: str, options: Mapping[str, Any]) -> Executor:
+    """An executor by name, with the options of the command line that are its own; a ValueError for others' options."""
+    if name not in NAMES:
+        raise ValueError(f"--executor {name}: {', '.join(NAMES)} is needed")
+    foreign = [key for key in options if not key.startswith(f"{name}_")]
+    if foreign:
+        option = foreign[0]
+        raise ValueError(
+            f"--{option.replace('_', '-')}: an option of --executor {option.partition('_')[0]}, not {name}"
+        )
+    own = {key.removeprefix(f"{name}_"): value for key, value in options.items()}
+    made: Executor = getattr(import_module(f"posenc.lab.execute.{name}"), NAMES[name])(**own)
+    return made
 
 
 @contextmanager
@@ -130,10 +138,12 @@ def started(executor: Executor, resources: Resources) -> Iterator[Executor]:
         executor.stop()
 
 
-def run_work(work: Work) -> None:
+def run_work(
+    work: Work, on_progress: Callable[[], None] = lambda: None, should_stop: Callable[[], bool] = lambda: False
+) -> None:
     """Run a job to its records, in this process."""
     with allow_imports(work.plugins):
-        run_job(work.folder, work.rows, trackers=work.trackers)
+        run_job(work.folder, work.rows, trackers=work.trackers, on_progress=on_progress, should_stop=should_stop)
 
 
 def thread_variables(threads: int) -> dict[str, str]:
@@ -143,14 +153,12 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 def last_line(log: Path) -> str:
     """The last line of a log that is not blank."""
-    lines = _end(log).decode(errors="replace").split("\n") if log.is_file() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "ended without a message")
-
-
-def _end(log: Path) -> bytes:
+    if not log.is_file():
+        return "ended without a message"
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _END))
-        return file.read(_END)
+        lines = file.read(_END).decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "ended without a message")
 
 
 def checkpoint_time(folder: Path) -> int:
@@ -161,3 +169,86 @@ def checkpoint_time(folder: Path) -> int:
             return os.fstat(file.fileno()).st_mtime_ns
     except FileNotFoundError:
         return 0
+
+
+# ---- All jobs of a run ----
+
+
+def map_jobs(
+    executor: Executor,
+    works: Sequence[Work],
+    *,
+    workers: int | None = None,
+    on_poll: Callable[[list[str]], None] = lambda running: None,
+    on_restart: Callable[[str], None] = lambda line: None,
+) -> list[str]:
+    """Run jobs to their records; returns a line for each job that failed.
+
+    Args:
+        executor: where they run; started, and stopped by the caller.
+        works: in the order in which they are submitted.
+        workers: jobs submitted at a time; None for all.
+        on_poll: called several times a second with the names of the jobs that were submitted and have not ended.
+        on_restart: called with a line when a job that died is submitted again.
+    """
+    failures: list[str] = []
+    for phase in sorted({work.phase for work in works}):
+        mapping = _Mapping(executor, [work for work in works if work.phase == phase], workers, on_restart)
+        while mapping.step():
+            on_poll([work.name for work, _ in mapping.running])
+            time.sleep(executor.poll_seconds)
+        on_poll([])
+        failures += mapping.failures
+    return failures
+
+
+class _Mapping:
+    """The jobs of one phase: waiting, running, failed."""
+
+    def __init__(
+        self, executor: Executor, works: Sequence[Work], workers: int | None, on_restart: Callable[[str], None]
+    ) -> None:
+        self.executor, self.workers, self.on_restart = executor, workers, on_restart
+        self.waiting, self.failures = list(works), list[str]()
+        self.running: list[tuple[Work, Future]] = []
+        self.saved = {work.name: checkpoint_time(work.folder) for work in works}
+        self.deaths = dict.fromkeys(self.saved, 0)  # in a row without a new checkpoint
+
+    def step(self) -> bool:
+        """Submit as many jobs as there is room for and look at those that have ended; whether any are left."""
+        while self.waiting and (self.workers is None or len(self.running) < self.workers):
+            work = self.waiting.pop(0)
+            self.running.append((work, self.executor.submit(work)))
+        for work, future in [pair for pair in self.running if pair[1].done()]:
+            self.running.remove((work, future))
+            error = future.exception()
+            if error is not None:
+                self._end(work, error)
+        return bool(self.waiting or self.running)
+
+    def _end(self, work: Work, error: BaseException) -> None:
+        reason, log = _reason(error), work.folder / "log.txt"
+        if isinstance(error, self.executor.death):
+            if self._may_restart(work):
+                self.on_restart(f"{work.name}: {reason}; restarted")
+                self.waiting.insert(0, work)
+                return
+            reason += f", {DEATHS} times without a new checkpoint"
+        self.failures.append(f"{work.name}: {reason}" + (f"; see {log}" if log.is_file() else ""))
+
+    def _may_restart(self, work: Work) -> bool:
+        """Whether a job that died is restarted.
+
+        A machine that is preempted now and then ends a long job many times, which is no fault of the job. A job that
+        ends its own process, perhaps for lack of memory, does so again before the next checkpoint.
+        """
+        saved = checkpoint_time(work.folder)
+        self.deaths[work.name] = 0 if saved != self.saved[work.name] else self.deaths[work.name] + 1
+        self.saved[work.name] = saved
+        return self.deaths[work.name] < DEATHS
+
+
+def _reason(error: BaseException) -> str:
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return lines[-1] if lines else type(cause).__name__

@@ -6,46 +6,43 @@ each other. Each job has a process to itself, so that killing one affects no oth
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
 
 import torch
 
 import posenc
-from posenc.lab.execute.executor import DiedError, Executor, Resources, last_line, thread_variables
-from posenc.lab.execute.worker import STOPPED, UNWRITABLE
+from posenc.lab.execute.executor import DiedError, Executor, Resources, last_line, run_work, thread_variables
+from posenc.lab.files import UnwritableError
+from posenc.lab.plugins import ImportAllowlist
 from posenc.lab.run.job import Work
+from posenc.lab.run.train import StoppedError
 
 WORKER = f"""import sys
 sys.path[:0] = [path for path in [{str(Path(posenc.__file__).parents[1])!r}] if path not in sys.path]
-from posenc.lab.execute.worker import main
+from posenc.lab.execute.local import main
 sys.exit(main())"""  # the posenc of this process, wherever it was found
 STOP_SECONDS = 20  # for a worker to finish its step and save; then it is killed
+STOPPED, BAD_INPUT, UNWRITABLE = 143, 2, 74  # exit codes of a worker
 
 
-@dataclass
 class Local(Executor):
     """Starts one process for each job."""
 
-    name: ClassVar[str] = "local"
-    has_queue: ClassVar[bool] = False
-
-    @property
-    def elsewhere(self) -> bool:
-        """Never."""
-        return False
+    name, has_queue, elsewhere = "local", False, False
 
     def start(self, resources: Resources) -> None:
         """Begin without processes."""
-        self.resources = resources
+        super().start(resources)
         self.running: dict[int, subprocess.Popen[bytes]] = {}  # by slot, which is also the number of its GPU
 
     def submit(self, work: Work) -> Future[None]:
@@ -69,6 +66,14 @@ class Local(Executor):
                 process.kill()
                 process.wait()
 
+    def _wait(self, future: Future[None], work: Work, process: subprocess.Popen[bytes], slot: int) -> None:
+        code = process.wait()
+        del self.running[slot]
+        if code == 0:
+            future.set_result(None)
+        else:
+            future.set_exception(_error(work, code))
+
     def command(self, work: Work) -> list[str]:
         """The command line of a job's process."""
         # -P: a module is not importable just because it is in the current folder; a job's plugins are named.
@@ -78,18 +83,12 @@ class Local(Executor):
             "--parent", str(os.getpid()), "--track", ",".join(work.trackers),
         ]  # fmt: skip
 
-    def _wait(self, future: Future[None], work: Work, process: subprocess.Popen[bytes], slot: int) -> None:
-        code = process.wait()
-        del self.running[slot]
-        if code == 0:
-            future.set_result(None)
-        else:
-            future.set_exception(_error(work, code))
-
     def _start_process(self, work: Work, slot: int) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **thread_variables(self.resources.threads)}
         if self.resources.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[slot % self.resources.gpus]
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            gpus = visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
+            environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % self.resources.gpus]
         with (work.folder / "log.txt").open("ab") as log:
             return subprocess.Popen(
                 self.command(work),
@@ -99,11 +98,6 @@ class Local(Executor):
                 stderr=log,
                 start_new_session=True,  # so that Ctrl-C reaches the parent alone
             )
-
-
-def _visible_gpus() -> list[str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
 
 
 def _error(work: Work, code: int) -> Exception:
@@ -116,3 +110,37 @@ def _error(work: Work, code: int) -> Exception:
     if code == UNWRITABLE and "cannot write" not in reason:  # the log could not be written either
         reason = f"cannot write in {work.folder}: is the disk full?"
     return RuntimeError(reason)
+
+
+def main() -> int:
+    """The process of a job: run it; stop at the next step on SIGTERM or when the parent has died."""
+    parser = argparse.ArgumentParser(prog="posenc.lab.execute.local")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", required=True, help="separated by commas")
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--classes", default="", help="own classes that may be imported, separated by commas")
+    parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder with their modules")
+    parser.add_argument("--track", default="", help="trackers, separated by commas")
+    options = parser.parse_args()
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    rows, classes, trackers = (
+        tuple(filter(None, text.split(","))) for text in (options.rows, options.classes, options.track)
+    )
+    plugins = ImportAllowlist(frozenset(classes), options.classes_from)
+    work = Work(options.folder.name, options.folder, rows, plugins=plugins, trackers=trackers)
+    try:
+        run_work(work, should_stop=lambda: bool(stopping) or os.getppid() != options.parent)
+    except StoppedError:
+        return STOPPED
+    except (ValueError, OSError) as error:
+        with suppress(OSError):  # on a full disk the log is full too
+            traceback.print_exc()
+            print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201  (the last line of log.txt)
+        return UNWRITABLE if isinstance(error, UnwritableError) else BAD_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

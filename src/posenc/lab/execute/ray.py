@@ -2,9 +2,6 @@
 
 The folder of the run must be on a file system that all machines share. A job whose process or machine dies continues
 from its checkpoint, on whichever machine Ray chooses.
-
-Ray is imported inside functions: `posenc compare --help` lists this executor's options where Ray is not installed, and
-importing it takes a second.
 """
 
 from __future__ import annotations
@@ -15,16 +12,13 @@ import signal
 import socket
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from posenc.lab.config import number
-from posenc.lab.execute.executor import DiedError, Executor, Resources, thread_variables
-from posenc.lab.plugins import allow_imports, load_optional
+from posenc.lab.execute.executor import DiedError, Executor, Resources, run_work, thread_variables
+from posenc.lab.plugins import load_optional
 from posenc.lab.run.job import Work
 from posenc.lab.run.machine import available_cores
-from posenc.lab.run.run_job import run_job
 from posenc.lab.run.train import StoppedError
 
 STOP_SECONDS = 20  # for a job to finish its step and save; then its process is killed
@@ -35,53 +29,46 @@ _STORE_BYTES = 80 * 2**20  # of memory that processes share: the least Ray accep
 class RayFuture:
     """A task of Ray as a future."""
 
-    def __init__(self, reference: Any) -> None:
-        self.reference = reference
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self.ray, self.reference = ray, reference
 
     def done(self) -> bool:
         """Whether it has ended."""
-        import ray
-
-        return bool(ray.wait([self.reference], timeout=0)[0])
+        return bool(self.ray.wait([self.reference], timeout=0)[0])
 
     def exception(self) -> BaseException | None:
         """Why it failed, if it did."""
-        import ray
-
         try:
-            ray.get(self.reference)
-        except ray.exceptions.RayError as error:
+            self.ray.get(self.reference)
+        except self.ray.exceptions.RayError as error:
             failure: BaseException = error
             return failure
         return None
 
 
-@dataclass
 class Ray(Executor):
-    """Submits jobs to a cluster."""
+    """Submits jobs to a cluster.
 
-    name: ClassVar[str] = "ray"
-    ray_address: str = number("auto", "Ray cluster: auto, HOST:PORT, or local for one on this machine alone.")
+    Args:
+        address: auto, HOST:PORT, or local for a cluster on this machine alone.
+    """
 
-    def __post_init__(self) -> None:
-        load_optional(
-            "ray", packages=("ray",), extra="ray", user="--executor ray"
-        )  # a missing extra is an error before any work
+    name = "ray"
 
-    @property
-    def elsewhere(self) -> bool:
-        """Unless the cluster is this machine."""
-        return self.ray_address != "local"
+    def __init__(self, address: str = "auto") -> None:
+        self.ray = load_optional("ray", packages=("ray",), extra="ray", user="--executor ray")
+        self.address, self.elsewhere = address, address != "local"
+        self.running: list[Any] = []
 
     def start(self, resources: Resources) -> None:
         """Connect to the cluster; a remark says so if no machine of it has room for a job."""
-        import ray
-        from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, WorkerCrashedError
-
-        self.death = (DiedError, WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError)  # type: ignore[misc]
-        self.running: list[Any] = []
-        _connect(self.ray_address, resources)
-        threads, gpus = resources.threads, min(1, resources.gpus)
+        ray, threads, gpus = self.ray, resources.threads, min(1, resources.gpus)
+        failures = ray.exceptions
+        self.death = (
+            DiedError, failures.WorkerCrashedError, failures.NodeDiedError, failures.LocalRayletDiedError,
+            failures.OutOfMemoryError,
+        )  # fmt: skip
+        self._connect(resources)
         if not any(_has_room(node, threads, gpus) for node in ray.nodes()):
             needed = f"{threads} cores" + (f" and {gpus} GPU" if gpus else "")
             resources.remark(f"no machine of the cluster has {needed}; jobs wait until one joins that has")
@@ -94,12 +81,11 @@ class Ray(Executor):
         """Submit a job."""
         reference = self.task.remote(work.elsewhere())
         self.running.append(reference)
-        return RayFuture(reference)
+        return RayFuture(self.ray, reference)
 
     def stop(self) -> None:
         """Stop what runs, after its step, and leave the cluster; a cluster of this machine ends with it."""
-        import ray
-
+        ray = self.ray
         try:
             for job in self.running:
                 ray.cancel(job, force=False)
@@ -110,6 +96,30 @@ class Ray(Executor):
         finally:
             ray.shutdown()
 
+    def _connect(self, resources: Resources) -> None:
+        """Connect to a cluster; one of this machine is started, with the cores that the jobs need."""
+        options: dict[str, Any] = {"address": self.address, "log_to_driver": False, "logging_level": logging.ERROR}
+        if self.address == "local":
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports unless the user enables them
+            cores = max(available_cores(), resources.workers * resources.threads)
+            options |= {"num_cpus": cores, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            _reach(self.address)
+            self.ray.init(**options)
+        except (OSError, RuntimeError, ValueError) as error:
+            lines = str(error).strip().splitlines()
+            token = "" if os.environ.get("RAY_AUTH_MODE") else (
+                "; a cluster that Ray 2.60 or newer has started asks for a token: set RAY_AUTH_MODE=token here, where "
+                "~/.ray/auth_token holds the cluster's"
+            )  # fmt: skip
+            raise ValueError(
+                f"--ray-address {self.address}: {lines[0] if lines else type(error).__name__} (`ray start --head` "
+                f"starts a cluster, --ray-address local one on this machine alone{token})"
+            ) from error
+        finally:
+            signal.signal(signal.SIGTERM, before)  # Ray's own handler would end this process before its jobs have saved
+
 
 def _run(work: Work) -> None:
     """What a machine of the cluster does. Its output goes to the job's log."""
@@ -117,8 +127,7 @@ def _run(work: Work) -> None:
     signal.signal(signal.SIGINT, lambda number, frame: stopping.append(number))  # Ray's way to cancel a task
     with (work.folder / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            with allow_imports(work.plugins):
-                run_job(work.folder, work.rows, should_stop=lambda: bool(stopping))
+            run_work(work, should_stop=lambda: bool(stopping))
         except StoppedError:
             raise
         except Exception:
@@ -137,29 +146,6 @@ def _environment(threads: int) -> dict[str, str]:
     folders = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     paths = os.pathsep.join(dict.fromkeys(str(Path(path).resolve()) for path in folders))
     return {**thread_variables(threads), "PYTHONPATH": paths}
-
-
-def _connect(address: str, resources: Resources) -> None:
-    """Connect to a cluster; one of this machine is started, with the cores that the jobs need."""
-    import ray
-
-    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
-    if address == "local":
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports unless the user enables them
-        cores = max(available_cores(), resources.workers * resources.threads)
-        options |= {"num_cpus": cores, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        _reach(address)
-        ray.init(**options)
-    except (OSError, RuntimeError, ValueError) as error:
-        lines = str(error).strip().splitlines()
-        raise ValueError(
-            f"--ray-address {address}: {lines[0] if lines else type(error).__name__} (`ray start --head` starts a "
-            "cluster, --ray-address local one on this machine alone)"
-        ) from error
-    finally:
-        signal.signal(signal.SIGTERM, before)  # Ray's own handler would end this process before its jobs have saved
 
 
 def _reach(address: str) -> None:

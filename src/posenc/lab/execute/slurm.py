@@ -11,15 +11,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import submitit
 
-from posenc.lab.config import number
 from posenc.lab.execute.executor import Executor, Resources, run_work, thread_variables
 from posenc.lab.run.job import Work
+
+CLUSTERS = ("slurm", "local", "debug")
 
 
 class Submission:
@@ -34,17 +34,24 @@ class Submission:
         return submitit.helpers.DelayedSubmission(self, work)
 
 
-@dataclass
 class Slurm(Executor):
-    """Queues jobs through submitit."""
+    """Queues jobs through submitit.
 
-    name: ClassVar[str] = "slurm"
-    slurm_cluster: str = number(
-        "slurm", "slurm; local runs the same jobs as processes of this machine, debug in this process.",
-        choices=("slurm", "local", "debug"),
-    )  # fmt: skip
-    slurm_partition: str = number("", "Partition of the cluster.")
-    slurm_timeout: int = number(240, "Minutes that a job may run before it is queued again.", least=1, most=10**6)
+    Args:
+        cluster: slurm; local runs the same jobs as processes of this machine, debug in this process.
+        partition: of the cluster.
+        timeout: minutes that a job may run before it is queued again.
+    """
+
+    name = "slurm"
+
+    def __init__(self, cluster: str = "slurm", partition: str = "", timeout: int = 240) -> None:
+        if cluster not in CLUSTERS:
+            raise ValueError(f"--slurm-cluster {cluster}: {' or '.join(CLUSTERS)} is needed")
+        if timeout < 1:
+            raise ValueError(f"--slurm-timeout {timeout}: at least 1 is needed")
+        self.cluster, self.partition, self.timeout = cluster, partition, timeout
+        self.jobs: list[Any] = []
 
     def start(self, resources: Resources) -> None:
         """Find the cluster."""
@@ -53,22 +60,19 @@ class Slurm(Executor):
         folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=folder, prefix=time.strftime("%Y%m%d-%H%M%S-")))
         try:
-            self.executor = submitit.AutoExecutor(folder=folder, cluster=self.slurm_cluster)
+            self.executor = submitit.AutoExecutor(folder=folder, cluster=self.cluster)
         except RuntimeError as error:
-            raise ValueError(
-                f"--executor slurm: {error} (--slurm-cluster local runs the jobs on this machine)"
-            ) from error
+            raise ValueError(f"--executor slurm: {error} (--slurm-cluster local runs the jobs here)") from error
         variables = {**thread_variables(resources.threads), "PYTHONSAFEPATH": "1"}
         self.executor.update_parameters(
             name="posenc",
-            timeout_min=self.slurm_timeout,
+            timeout_min=self.timeout,
             cpus_per_task=resources.threads,
             gpus_per_node=min(1, resources.gpus),
             slurm_setup=["export " + " ".join(f"{name}={value}" for name, value in variables.items())],
         )
-        if self.slurm_partition:
-            self.executor.update_parameters(slurm_partition=self.slurm_partition)
-        self.jobs: list[Any] = []
+        if self.partition:
+            self.executor.update_parameters(slurm_partition=self.partition)
 
     def submit(self, work: Work) -> Any:
         """Queue a job."""

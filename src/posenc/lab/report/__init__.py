@@ -1,9 +1,7 @@
-"""Reports of measured runs: records → numbers → tables and charts → templates.
+"""Reports of measured runs: records → numbers → tables, charts and sentences → one page.
 
 numbers, verdicts  cells, contrasts and both verdicts of one run (frozen dataclasses)
-summary            what the first lines state, and verdicts.json
-claims, literature tests of published claims, and the list of claims
-tables             the numbers as Markdown, LaTeX, CSV and a terminal's table
-charts, drawing    one function a chart; SVG, PNG, PDF
-render, templates  every sentence (templates/text.jinja), the page, and the files of a report
+text               every sentence, and verdicts.json
+tables, charts     the numbers as tables for page, Markdown and terminal; Altair charts
+page               report.html, table.md, verdicts.json
 """

@@ -119,7 +119,6 @@ class Row:
     steps_to_learn: float | None  # median over seeds
     reach: Reach | None  # of the models behind the row
     training: dict[str, float]  # means over seeds of what is measured once a training
-    over_unmodified: dict[int, Cell]  # for a released model: by length, minus the unmodified model's 1×, by document
 
     @property
     def name(self) -> str:
@@ -545,16 +544,7 @@ def _row(
         steps_to_learn=steps if solved is None or solved.mean >= 0.5 else None,
         reach=reach_of(by_context, metric) if by_context else None,
         training=records.training(spec),
-        over_unmodified=_over_unmodified(tables, records.at_trained.get(UNMODIFIED)) if run.pretrained else {},
     )
-
-
-def _over_unmodified(tables: Mapping[int, pd.DataFrame], unmodified: pd.DataFrame | None) -> dict[int, Cell]:
-    """Differences by document, because documents differ from each other by more than methods do."""
-    if unmodified is None:
-        return {}
-    differences = {length: (tables[length] - unmodified).dropna(axis=1) for length in sorted(tables)}
-    return {length: cell_of(length, table) for length, table in differences.items() if table.size}
 
 
 Pairs = dict[tuple[Key, str], tuple[Array, Array]]  # by row and label of the baseline

@@ -1,11 +1,11 @@
-"""The numbers of a report as tables: Markdown, LaTeX, CSV, and a terminal's; and how one number is written."""
+"""The numbers of a report as tables: on the page, in Markdown and in a terminal; and how one number is written."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 from rich import box
@@ -13,9 +13,9 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
-from posenc.lab.report.numbers import OWN_WINDOW, UNMODIFIED, Cell, Row, Table, metric_cells
+from posenc.lab.report.numbers import OWN_WINDOW, Cell, Row, Table, metric_cells
 from posenc.lab.run.folder import Run
-from posenc.lab.stats import Caution, Interval, Share
+from posenc.lab.stats import Interval, Share
 
 ABSENT = "–"
 TRAINING = {  # what is measured once a training, by its name in the records: heading and format
@@ -25,11 +25,6 @@ TRAINING = {  # what is measured once a training, by its name in the records: he
     "clipped_share": ("steps clipped", ".0%"), "peak_memory": ("peak memory, bytes", ".3g"),
 }  # fmt: skip
 MOST_ITEMS = 12  # of a curve that is shown as a table
-LATEX = {
-    "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "–": "--",
-    "ν": r"$\nu$", "→": r"$\to$",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,20 +148,10 @@ def training_table(table: Table) -> TextTable:
 
 def further_tables(run: Run, table: Table) -> list[TextTable]:
     """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
-    tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.pretrained else [_reach_table(table)]
+    tables: list[TextTable | None] = [_reach_table(table)]
     tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
     tables += [_curve_table(run, table, curve) for curve in run.curves]
     return [each for each in tables if each is not None and each.lines]
-
-
-def _over_unmodified(run: Run, table: Table) -> TextTable:
-    """Each length minus the unmodified model at 1×, which is what cutting the text to the training length gives."""
-    lines = [
-        [_name(row), *(with_error(row.over_unmodified.get(k), run.decides, change=True) for k in table.lengths)]
-        for row in table.rows
-        if row.over_unmodified
-    ]
-    return TextTable(_length_heads(table), lines, f"Difference to {UNMODIFIED} at 1×: {unit_of(run.decides)}")
 
 
 def _reach_table(table: Table) -> TextTable | None:
@@ -237,30 +222,7 @@ def _at_longest(row: Row | None, table: Table) -> str:
     return ABSENT if row is None or not row.cells else with_error(row.cells[max(row.cells)], table.metric)
 
 
-# ---- LaTeX and a terminal ----
-
-
-def latex(table: TextTable) -> str:
-    r"""The table for a paper, with the package booktabs: names to the left, numbers to the right.
-
-    >>> print(latex(TextTable(["encoding", "16×"], [["rope_pp", "+0.10 ± 0.02"]])))
-    \begin{tabular}{lr}
-    \toprule
-    encoding & 16$\times$ \\
-    \midrule
-    rope\_pp & +0.10 $\pm$ 0.02 \\
-    \bottomrule
-    \end{tabular}
-    """
-    head, *body = (" & ".join(map(_latex_cell, cells)) + r" \\" for cells in (table.heads, *table.lines))
-    columns = f"l{'r' * (len(table.heads) - 1)}"
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
-    return "\n".join([*lines, r"\end{tabular}"])
-
-
-def _latex_cell(text: str) -> str:
-    """A cell in which no character has a meaning in LaTeX."""
-    return "".join(LATEX.get(character, character) for character in text)
+# ---- A terminal, and Markdown ----
 
 
 def terminal_table(run: Run, table: Table) -> TerminalTable:
@@ -292,42 +254,15 @@ def _mean(cell: Cell | None, table: Table) -> str:
     return ABSENT if cell is None else number(cell.mean, table.metric)
 
 
-# ---- CSV ----
+def markdown(table: TextTable) -> str:
+    """A table of Markdown; names and texts of a run's files steer nothing in it."""
+    rule = ["---", *["---:"] * (len(table.heads) - 1)]
+    lines = [list(map(escaped, cells)) for cells in (table.heads, *table.lines)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], rule, *lines[1:]))
 
 
-def cells_frame(table: Table) -> pd.DataFrame:
-    """cells.csv: one line for each encoding, view and length."""
-    return pd.DataFrame(
-        {"encoding": row.spec, "view": row.view, **asdict(cell), "learned": row.learned, "verdict": row.verdict.kind}
-        for row in table.rows
-        for cell in row.cells.values()
-    )  # fmt: skip
-
-
-def contrasts_frame(table: Table) -> pd.DataFrame:
-    """contrasts.csv: contrasts at the longest length, as ``encoding − against``; ``1x`` is the row itself at 1×."""
-    return pd.DataFrame(
-        {"encoding": row.spec, "view": row.view, "against": label, **asdict(contrast),
-         "caution": caution_code(contrast.caution)}
-        for row in table.rows
-        for label, contrast in {"1x": row.change, **row.contrasts}.items()
-        if contrast is not None
-    )  # fmt: skip
-
-
-def further_frame(run: Run) -> pd.DataFrame:
-    """further.csv: every mean of the other metrics, one line for each metric, encoding, view and length."""
-    lines: list[dict[str, Any]] = [
-        {"metric": metric.name, "encoding": spec, "view": view, **asdict(cell)}
-        for metric in run.metrics[1:]
-        for (spec, view), cells in metric_cells(run, metric).items()
-        for cell in cells.values()
-    ]
-    return pd.DataFrame(lines)
-
-
-def caution_code(caution: Caution | None) -> str:
-    """A caution as a short code; empty without one."""
-    if caution is None or caution.kind == "one seed":
-        return "" if caution is None else caution.kind
-    return f"{caution.kind}: {caution.row}, {caution.below:.3g} and {caution.above:.3g}"
+def escaped(text: str) -> str:
+    """Text in which no character has a meaning in Markdown or HTML, on one line."""
+    text = re.sub(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", re.sub(r"\s+", " ", text))
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text).replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"^ ?(?=[#=]|[-+] |\d+[.)] )", r"\\", text)

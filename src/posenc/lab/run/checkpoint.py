@@ -1,16 +1,12 @@
-"""What a training leaves in its job's folder: the state between two steps, and the losses of its first steps.
+"""What a training leaves in its job's folder between two steps.
 
 Checkpoints are written atomically and read without running any code in them (`torch.load` with ``weights_only``).
-
-A run's identity does not depend on source text, so that a study of months survives a changed docstring, a moved file
-or a refactoring. Recomputing the first losses is the guard instead: see `posenc.lab.run.reproduce`.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.lab.config import Config
-from posenc.lab.files import write_atomically, write_json
-from posenc.lab.run.machine import processor
-from posenc.lab.schema import Count, Line, Number, read_record
+from posenc.lab.files import write_atomically
 
 FORMAT = "posenc-lab-checkpoint/2"
+_LEFT = "it was left as it is: move it away to train this job from the start"
 
 
 @dataclass
@@ -52,8 +46,6 @@ def read_checkpoint(path: Path, identity: str) -> Checkpoint | None:
     """The checkpoint of a job, None if there is none yet; a truncated or foreign file is a ValueError naming it."""
     if not path.exists():
         return None
-    if not path.is_file():
-        raise ValueError(f"{path} is no plain file; {_LEFT}")
     try:
         record = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
@@ -65,33 +57,3 @@ def read_checkpoint(path: Path, identity: str) -> Checkpoint | None:
     if record["identity"] != identity:
         raise ValueError(f"{path} is the checkpoint of another configuration or corpus; {_LEFT}")
     return Checkpoint(**record)
-
-
-_LEFT = "it was left as it is: move it away to train this job from the start"
-
-
-FILE = "first_losses.json"
-COUNT = 10
-
-
-@dataclass(frozen=True)
-class FirstLosses:
-    """Losses of the first steps of one job; for a pretrained model, which is not trained, of its first texts."""
-
-    losses: tuple[Number, ...]  # nats
-    seconds: Number  # spent on them
-    processor: Line
-    device: Line
-    threads: Count
-
-
-def write_first_losses(folder: Path, config: Config, losses: Sequence[float], seconds: float) -> None:
-    """Write the first losses of a job and the machine that computed them."""
-    machine = {"processor": processor(), "device": config.machine.device, "threads": config.machine.threads}
-    write_json(folder / FILE, {"losses": list(losses), "seconds": seconds, **machine})
-
-
-def read_first_losses(folder: Path) -> FirstLosses | None:
-    """The first losses of a job; None where it has not come as far."""
-    path = folder / FILE
-    return read_record(path, FirstLosses) if path.exists() else None

@@ -14,22 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from posenc.lab.files import write_json
+from posenc.lab.files import Facts, Spec, read_record, validated, write_json
 from posenc.lab.metrics import BASELINES, Curve, Metric, Words
 from posenc.lab.run.records import empty, read_records, write_records
-from posenc.lab.schema import Facts, Line, Lines, Protocol, Spec, read_record, refuse_links, shown, validated
 
 FORMAT = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
-TRIALS = "trials.csv"  # of posenc tune
 BASELINE_RECORDS = f"{BASELINES}.parquet"
-_WRITTEN_NAMES = {"learned": "learnt", "question": "asked"}  # keys of run.json that differ from the attributes
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
 
@@ -47,17 +44,17 @@ class RunRecord(TypedDict):
     words: Words
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1, max_length=100)]
     curves: Annotated[tuple[Curve, ...], Field(max_length=100)]
-    numbers: Annotated[dict[Line, Any], Field(max_length=1000)]  # `Config.deciding`; see `DecidingNumbers`
-    rounding: dict[Line, Line | int | bool]
+    numbers: Annotated[dict[str, Any], Field(max_length=1000)]  # `Config.deciding`; see `DecidingNumbers`
+    rounding: dict[str, str | int | bool]
     shown: Facts
     data: Facts
     facts: Facts
     versions: Facts
     machine: Facts
-    command: Lines
-    rates: dict[Spec, Line]
-    tuning: NotRequired[dict[Spec, Line]]
-    protocol: NotRequired[Protocol]
+    command: str
+    rates: Facts
+    tuning: Facts
+    protocol: int
 
 
 @dataclass(frozen=True)
@@ -126,9 +123,8 @@ class Run:
 def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
     """Write run.json; ``machine`` is what changes the rounding of a result."""
     record = {
-        "format": FORMAT, "words": _as_written(asdict(run.words)),
-        "metrics": [_metric_record(m) for m in run.metrics], "curves": [asdict(c) for c in run.curves],
-        "numbers": json.loads(json.dumps(run.numbers)),
+        "format": FORMAT, "words": asdict(run.words), "metrics": [asdict(m) for m in run.metrics],
+        "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
         "tuning": run.tuning, "protocol": run.protocol,
@@ -146,11 +142,10 @@ def read_run(path: Path) -> Run:
     validated(file, DecidingNumbers, numbers)
     records = records_of(path)
     of_baselines = records["job"] == BASELINES
-    tuning = record.get("tuning") or _tried(path / TRIALS)
     return Run(
         path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
-        record["facts"], record["versions"], record["machine"], record["command"], record["rates"], tuning,
-        record.get("protocol", 0), rounding=record["rounding"], records=records[~of_baselines],
+        record["facts"], record["versions"], record["machine"], record["command"], record["rates"], record["tuning"],
+        record["protocol"], rounding=record["rounding"], records=records[~of_baselines],
         baselines=records[of_baselines],
     )  # fmt: skip
 
@@ -158,7 +153,6 @@ def read_run(path: Path) -> Run:
 def records_of(path: Path) -> pd.DataFrame:
     """The records of all finished jobs of a folder, in the order of specs and seeds, and of its baselines."""
     files = sorted((path / "jobs").glob("*/" + RECORDS))
-    refuse_links([path / "jobs", *(file.parent for file in files)])
     every = [*files, path / BASELINE_RECORDS] if files else [path / RECORDS]
     frames = [read_records(file)[0] for file in every if file.is_file()]
     if not frames:
@@ -166,17 +160,6 @@ def records_of(path: Path) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True)
     validated(path, list[Spec], frame["spec"].unique().tolist())
     return frame
-
-
-def _tried(path: Path) -> dict[str, str]:
-    """How rates were tuned, by spec, from a file of trials: the rates that were tried."""
-    if not path.is_file():
-        return {}
-    table = pd.read_csv(path, dtype=str).fillna("")
-    tried = (table["lr"] + "/" + table["own"]).groupby(table["spec"]).agg(lambda rates: ", ".join(sorted(set(rates))))
-    return validated(
-        path, dict[Spec, Line], {spec: f"trials of common/own rates {rates}" for spec, rates in tried.items()}
-    )
 
 
 def collect_records(path: Path) -> None:
@@ -232,17 +215,8 @@ def _joined(group: Sequence[Run]) -> Run:
     )
 
 
-def _metric_record(metric: Metric) -> dict[str, Any]:
-    return _as_written({name: value for name, value in asdict(metric).items() if value is not None})
-
-
-def _as_written(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record under the keys of earlier run folders, so that old versions of posenc read new folders."""
-    return {_WRITTEN_NAMES.get(name, name): value for name, value in record.items()}
-
-
 def _refuse_missing_metrics(run: Run) -> None:
     """Refuse a run whose records lack a metric that its file names."""
     missing = [metric.name for metric in run.metrics if metric.name not in set(run.records["metric"])]
     if len(run.records) and missing:
-        raise ValueError(f"{run.path / FILE}: no record has the metric {shown(missing[0])}")
+        raise ValueError(f"{run.path / FILE}: no record has the metric {missing[0]!r:.60}")

@@ -2,9 +2,8 @@
 
 OUT/run.json, OUT/records.parquet     see `posenc.lab.run.folder`
 OUT/data/                             what is trained on and measured with; the task says what lies where
-OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  first_losses.json
-                                      progress.json  log.txt  lock
-OUT/replaced/<spec>-seed<k>-<id>/     jobs of a plugin class whose file has changed since
+OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  progress.json  log.txt  lock
+OUT/replaced/<spec>-seed<k>-<id>/     jobs of a user's class whose file has changed since
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Annotated, Any, Literal, NamedTuple
 
 import filelock
 import pandas as pd
@@ -22,31 +21,17 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from posenc.lab.config import Config, config_of
-from posenc.lab.files import read_json, write_json
+from posenc.lab.files import MOST_SEEDS, Factors, Facts, Spec, read_json, validated, write_json
 from posenc.lab.plugins import ImportAllowlist
 from posenc.lab.run.folder import RECORDS
 from posenc.lab.run.records import read_records, write_records
-from posenc.lab.schema import (
-    Factors,
-    Facts,
-    Line,
-    PluginName,
-    Protocol,
-    Seed,
-    Spec,
-    Trial,
-    refuse_links,
-    validated,
-)
 from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named
 
-FORMAT, FILE = "posenc-lab-job/1", "job.json"
+FORMAT, FILE = "posenc-lab-job/2", "job.json"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
-WRITTEN = (FILE, "checkpoint.pt", RECORDS, "first_losses.json", "progress.json", "log.txt", "lock")
 # Raised by hand whenever the numbers of an unchanged configuration change: an initialisation, a batch, a loss, an
-# encoding's formula, a metric. Moving code, renaming it or rewording it leaves it alone. What was recorded before there
-# were protocols has protocol 0; it is read, and not continued.
+# encoding's formula, a metric. Moving code, renaming it or rewording it leaves it alone.
 PROTOCOL = 1
 
 
@@ -61,11 +46,9 @@ class Job:
     data: dict[str, str]  # names and SHA-256 of the data
     versions: dict[str, str]  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
     protocol: int = PROTOCOL
-    code: dict[str, str] = field(default_factory=dict)  # code hashes of the plugins that it uses
-    tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.run.optimizer`
+    code: dict[str, str] = field(default_factory=dict)  # hashes of the files of a user's classes that it uses
+    tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.run.tuned`
     trial: str = ""  # distinguishes several jobs of one spec and seed
-    sources: dict[str, str] = field(default_factory=dict)  # hashes of source text, which protocol 0 had instead
-    stored_identity: str = field(default="", compare=False)  # in its folder, by which its files know each other
 
     @property
     def name(self) -> str:
@@ -74,21 +57,12 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """A hash of everything that decides the numbers, computed when the job was begun.
-
-        It stays when a later version adds a number to the configuration, whose default means what was done before.
-        """
-        if self.stored_identity:
-            return self.stored_identity
+        """A hash of everything that decides the numbers."""
         return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
 
     def record(self) -> dict[str, Any]:
         """The job as plain data, as job.json has it."""
-        record = {**asdict(self), "config": self.config.record()}
-        sources, _ = record.pop("sources"), record.pop("stored_identity")
-        if self.protocol == 0:
-            del record["protocol"]
-        return {**record, **sources}
+        return {**asdict(self), "config": self.config.record()}
 
     def deciding(self) -> dict[str, Any]:
         """What `identity` is a hash of, as JSON has it."""
@@ -115,18 +89,17 @@ class Work(NamedTuple):
 class JobRecord(TypedDict):
     """What job.json holds; its configuration is validated by its task."""
 
-    format: Literal["posenc-lab-job/1"]
+    format: Literal["posenc-lab-job/2"]
     spec: Spec
-    seed: Seed
+    seed: Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
     config: dict[str, Any]
     base: Spec | Literal[""]
     data: Facts
     versions: Facts
-    protocol: NotRequired[Protocol]
-    identity: NotRequired[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]]
-    code: dict[PluginName, Line]
+    protocol: int
+    code: Facts
     tuned: Factors
-    trial: Trial
+    trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")]
 
 
 class TaskOfJob(TypedDict):
@@ -135,29 +108,19 @@ class TaskOfJob(TypedDict):
     task: Spec
 
 
-class SourceHashes(TypedDict):
-    """The further fields of jobs of protocol 0."""
-
-    built: Line
-    revision: Line
-
-
 def folder_name(spec: str) -> str:
     """A spec as part of a folder's name on any system."""
     return spec.replace(":", ".").replace("/", "~")
 
 
 def job_folders(out: Path) -> list[Path]:
-    """The folders of all jobs of a run that have a configuration; a symbolic link is a ValueError."""
-    folders = [path.parent for path in sorted((out / "jobs").glob(f"*/{FILE}"))]
-    refuse_links([out / "jobs", *folders])
-    return folders
+    """The folders of all jobs of a run that have a configuration."""
+    return [path.parent for path in sorted((out / "jobs").glob(f"*/{FILE}"))]
 
 
 def open_job(out: Path, job: Job) -> Path:
     """The folder of a job, created if needed; a ValueError if it holds another configuration."""
     folder, earlier = out / "jobs" / job.name, _replaced_folder(out, job)
-    refuse_links([folder, earlier, *(folder / name for name in WRITTEN)])
     if earlier.exists() and not folder.exists():
         earlier.rename(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,23 +128,17 @@ def open_job(out: Path, job: Job) -> Path:
     if path.exists():
         refuse_difference(path, read_job(folder).deciding(), job.deciding())
     else:
-        write_json(path, {"format": FORMAT, **job.record(), "identity": job.identity})
+        write_json(path, {"format": FORMAT, **job.record()})
     return folder
 
 
 def read_job(folder: Path) -> Job:
     """The job of a folder, from its job.json; every name in it is checked, and none is imported."""
     path = folder / FILE
-    record = read_json(path)
-    entries = validated(path, JobRecord, record)
+    entries = dict(validated(path, JobRecord, read_json(path)))
     task = validated(path, TaskOfJob, entries["config"])["task"]
-    config = config_of(entries["config"], task_named(task).options, path)
-    protocol = entries.get("protocol", 0)
-    sources = {} if protocol else dict(validated(path, SourceHashes, record))
-    return Job(
-        entries["spec"], entries["seed"], config, entries["base"], entries["data"], entries["versions"], protocol,
-        entries["code"], dict(entries["tuned"]), entries["trial"], sources, entries.get("identity", ""),  # type: ignore[arg-type]
-    )  # fmt: skip
+    del entries["format"]
+    return Job(**{**entries, "config": config_of(entries["config"], task_named(task).options, path)})  # type: ignore[arg-type]
 
 
 def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
@@ -215,7 +172,6 @@ def set_aside(out: Path, code: Mapping[str, str], lock_seconds: float = LOCK_SEC
             continue
         target = _replaced_folder(out, job)
         target.parent.mkdir(exist_ok=True)
-        refuse_links([target.parent, target, folder / "lock"])
         try:
             with filelock.FileLock(folder / "lock", timeout=lock_seconds):
                 folder.rename(target)

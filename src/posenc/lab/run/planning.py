@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -12,22 +14,22 @@ from rich.console import Console
 
 from posenc.lab.config import Config, Profile
 from posenc.lab.console import working
-from posenc.lab.metrics import Words
-from posenc.lab.plugins import import_allowlist, is_module_name, source_file
+from posenc.lab.metrics import BASELINES, Words
+from posenc.lab.plugins import import_allowlist, is_module_name
 from posenc.lab.run.checkpoint import read_checkpoint
-from posenc.lab.run.folder import FILE, FORMAT, TRIALS, Run, read_run, write_run
-from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_job, read_rows, refuse_difference, set_aside
+from posenc.lab.run.folder import BASELINE_RECORDS, FILE, FORMAT, Run, read_run, write_run
+from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_rows, refuse_difference, set_aside
+from posenc.lab.run.joint import check_sharding
 from posenc.lab.run.machine import (
     DECIDING_LIBRARIES,
-    check_machine,
     describe_machine,
     describe_versions,
     device_of,
     library_versions,
 )
-from posenc.lab.run.optimizer import FILE as TUNED
-from posenc.lab.run.optimizer import Tuned, describe_factors, read_procedures, read_tuned
-from posenc.lab.schema import refuse_links
+from posenc.lab.run.records import read_records, records_frame, write_records
+from posenc.lab.run.tuned import FILE as TUNED
+from posenc.lab.run.tuned import TRIALS, Tuned, describe_factors, factors_of, read_tuned
 from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
@@ -85,15 +87,15 @@ def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> Pre
     task, config = checked(request, processes=processes)
     code = plugin_hashes([*request.profile.encodings, *filter(is_module_name, (config.task, request.data))])
     for name in code:
-        console.print(f"{name} is imported from {source_file(name)}.")
+        console.print(f"{name} is imported from {import_allowlist().folder.resolve()} or Python's path.")
     with working(console, f"Reading the data ({request.data})"):
         data = task.data(request.data, config)
     config = task.settled(config, data)
-    check_machine(config, elsewhere=request.elsewhere)
+    if config.machine.shard:
+        check_sharding(config.machine)
     versions = describe_versions()
     make_folder(request.out)
     run = _open_run(request, task, config, data, versions)
-    refuse_links([request.out / "data"])
     data.save(request.out / "data")
     console.print("; ".join(f"{name}: {fact}" for name, fact in list(data.facts().items())[:3]) + ".")
     for folder in set_aside(request.out, code):
@@ -114,7 +116,7 @@ def checked(request: RunRequest, *, processes: int = 1) -> tuple[Task, Config]:
 
 def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[Work], int]:
     """Unfinished jobs, by phase and those with more rows first; and the number of finished ones."""
-    tuned = read_tuned(prepared.out)
+    tuned = factors_of(prepared.out)
     for spec in {planned.spec for planned in prepared.planned} & set(tuned):
         console.print(f"Tuned ({prepared.out / TUNED}): {spec}, {describe_factors(tuned[spec])}.", style="dim")
     works, finished = list[Work](), 0
@@ -129,13 +131,25 @@ def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[W
 def work_of(prepared: PreparedRun, job: Job, planned: Planned) -> Work | None:
     """The remaining work of a job, None if finished. Reading its files now finds damaged ones before any job starts."""
     folder = open_job(prepared.out, job)
-    job = read_job(folder)
     finished = read_rows(folder, job)
     if finished is not None and not set(planned.rows) - set(finished[1]):
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
     allowlist = import_allowlist().of([*plugin_names([job.spec]), *job.code])
     return Work(job.name, folder, planned.rows, _phase(prepared.planned, planned), allowlist)
+
+
+def write_baselines(prepared: PreparedRun) -> None:
+    """Write OUT/baselines.parquet, what counting reaches on the targets of the run, unless it is there already."""
+    path, data = prepared.out / BASELINE_RECORDS, prepared.data
+    deciding = json.dumps([data.identity(), prepared.config.deciding()], sort_keys=True)
+    identity = hashlib.sha256(deciding.encode()).hexdigest()
+    if path.is_file() and read_records(path)[1].get("identity") == identity:
+        return
+    values = prepared.task.baselines(data, prepared.config)
+    frame = records_frame(values, job=BASELINES, spec="n-gram", seed=0)
+    if len(frame):
+        write_records(path, frame, {"identity": identity})
 
 
 def make_folder(out: Path) -> None:
@@ -150,14 +164,14 @@ def make_folder(out: Path) -> None:
 
 def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versions: dict[str, str]) -> Run:
     """Write run.json, or check that the existing one describes the same run."""
-    refuse_links(request.out / name for name in ("jobs", "replaced", "slurm", FILE))
     path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
     words = Words(task.name, task.title, task.question, task.shows)
-    tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items() if factors}
+    tuned = {spec: describe_factors(factors) for spec, factors in factors_of(request.out).items() if factors}
     run = Run(
         request.out, words, task.metrics_of(config), task.curves_of(config), config.deciding(), config.shown(),
         data.identity(), data.facts(), versions, describe_machine(config.machine.device),
-        _repeatable(request.command, config), tuned, read_procedures(request.out),
+        _repeatable(request.command, config), tuned,
+        dict(read_tuned(request.out).get("procedures", {})),
         protocol=PROTOCOL,
     )  # fmt: skip
     if path.exists():
@@ -167,13 +181,9 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
                 f"{request.out} holds a run of --task {before.task}, not {task.name}: choose another --out"
             )
         libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
-        # A number that is younger than the run had its default there.
-        names = {*run.numbers, *before.numbers}
-        defaults = {f.name: f.default for _, f in config.fields() if f.name in names}
-        of_machine = {f.name: f.default for f in dataclasses.fields(config.machine)}
-        stored = {"protocol": before.protocol, "numbers": {**defaults, **before.numbers}, "data": before.data}
-        stored |= {"versions": libraries, "rounding": {**of_machine, **before.rounding}}
-        current = {"protocol": PROTOCOL, "numbers": {**defaults, **run.numbers}, "data": run.data}
+        stored = {"protocol": before.protocol, "numbers": before.numbers, "data": before.data}
+        current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
+        stored |= {"versions": libraries, "rounding": before.rounding}
         current |= {"versions": library_versions(), "rounding": rounding}
         refuse_difference(path, stored, current)
         commands = dict.fromkeys([*before.command.splitlines(), run.command])

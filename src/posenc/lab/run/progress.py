@@ -13,10 +13,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from posenc.lab.files import read_record
 from posenc.lab.run.folder import RECORDS
 from posenc.lab.run.job import Work
 from posenc.lab.run.run_job import PROGRESS, ProgressRecord
-from posenc.lab.schema import read_record
 
 LINE_SECONDS = 15  # between two plain lines of one job
 

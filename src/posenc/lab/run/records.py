@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
-from posenc.lab.files import MOST_RESULTS, read_bytes, write_atomically
+from posenc.lab.files import MOST_RESULTS, Spec, read_bytes, validated, write_atomically
 from posenc.lab.metrics import Values
-from posenc.lab.schema import Line, Spec, validated
 
 FORMAT = "posenc-lab-records/1"
 SCHEMA = pa.schema(
@@ -46,7 +45,7 @@ DIGITS = 6  # significant ones: far below what a seed changes
 class RecordFacts(TypedDict):
     """The metadata of a file of records."""
 
-    identity: NotRequired[Line]  # of the job
+    identity: NotRequired[str]  # of the job
     rows: NotRequired[list[Spec]]  # that were measured on its weights
 
 

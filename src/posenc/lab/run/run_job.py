@@ -14,15 +14,15 @@ import torch
 from accelerate import Accelerator
 from typing_extensions import TypedDict
 
-from posenc.lab.files import write_json
-from posenc.lab.metrics import Values
+from posenc.lab.files import Number, write_json
+from posenc.lab.metrics import ATTENTION, Values
 from posenc.lab.models.decoder import LabModel
-from posenc.lab.run.checkpoint import COUNT, Checkpoint, write_first_losses
+from posenc.lab.models.reach import attention_mass
+from posenc.lab.run.checkpoint import Checkpoint
 from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
 from posenc.lab.run.records import records_frame
-from posenc.lab.run.tracking import JobTracker, StepReport, tracked
-from posenc.lab.run.train import StoppedError, make_accelerator, train
-from posenc.lab.schema import Line, Number
+from posenc.lab.run.tracking import JobTracker
+from posenc.lab.run.train import StepReport, StoppedError, make_accelerator, train
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Task
 
@@ -36,7 +36,7 @@ class ProgressRecord(TypedDict):
 
     phase: Literal["train", "measure"]
     share: Number  # of the phase that is done
-    detail: Line
+    detail: str
 
 
 @dataclass
@@ -94,8 +94,11 @@ def run_job(
                 left.unlink(missing_ok=True)
         finished = read_rows(folder, job)
         if finished is None or set(rows) - set(finished[1]):
-            with tracked(trackers if first else (), job, folder.parent.parent) as tracker:
+            tracker = JobTracker(trackers if first else (), job, folder.parent.parent)
+            try:
                 _complete(folder, job, rows, accelerator, report, tracker, should_stop)
+            finally:
+                tracker.finish()
         if first:
             (folder / PROGRESS).unlink(missing_ok=True)
     except filelock.Timeout:
@@ -110,11 +113,6 @@ def _complete(
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     task, data = task_named(job.config.task), data_of(folder, job)
-    if job.config.options.pretrained:
-        if accelerator.is_main_process:
-            _measure(folder, job, rows, task, data, accelerator.device, report, tracker, should_stop)
-        accelerator.wait_for_everyone()
-        return
     steps, metrics, per_second = job.config.training.steps, task.metrics_of(job.config), task.speed_unit(job.config)
 
     def on_step(now: StepReport) -> None:
@@ -126,55 +124,19 @@ def _complete(
     if accelerator.is_main_process:
         measurements = tracker.evaluation(task.evaluate(trained, data, rows, job.config, accelerator.device), metrics)
         measured = list(_with_progress(measurements, job, report, should_stop))
-        clip = job.config.training.clip
+        clip, unit = job.config.training.clip, task.loss_unit_of(data)
         frame = records_frame(
-            [*measured, *course(trained, state, clip=clip, unit=task.loss_unit_of(data))],
+            [
+                *measured,
+                *reach(trained, task, data, job),
+                *course(trained, state, clip=clip, unit=unit),
+            ],
             job=job.name,
             spec=job.spec,
             seed=job.seed,
         )
         _write(folder, job, frame, rows)
     accelerator.wait_for_everyone()
-
-
-def _measure(
-    folder: Path, job: Job, rows: Sequence[str], task: Task, data: Data, device: torch.device, report: Reporter,
-    tracker: JobTracker, should_stop: Callable[[], bool],
-) -> None:  # fmt: skip
-    """Evaluate a pretrained model. All rows of such a job are the same numbers under different names."""
-    before = read_rows(folder, job)
-    if before is not None and before[1]:
-        known = before[0][before[0]["spec"] == before[1][0]]
-        frame = pd.concat([known.assign(spec=row) for row in rows if row not in before[1]], ignore_index=True)
-        all_rows = dict.fromkeys([*before[1], *rows])
-        write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(all_rows))
-        return
-    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
-    started = time.perf_counter()
-    measurements = tracker.evaluation(task.evaluate(model, data, rows, job.config, device), task.metrics_of(job.config))
-    measured = list(_with_progress(measurements, job, report, should_stop))
-    if losses := _first_losses(task, measured, job):  # a search has none
-        write_first_losses(folder, job.config, losses, time.perf_counter() - started)
-    write_rows(folder, job, records_frame(measured, job=job.name, spec=job.spec, seed=job.seed), list(rows))
-
-
-def recompute_pretrained_losses(job: Job, data: Data, device: torch.device) -> list[float]:
-    """Recompute the first losses of a job whose model is pretrained."""
-    task = task_named(job.config.task)
-    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
-    return _first_losses(task, task.evaluate(model, data, [job.spec], job.config, device), job)
-
-
-def _first_losses(task: Task, measured: Iterable[Values], job: Job) -> list[float]:
-    """At most `COUNT` values of the deciding metric, of the row that comes first."""
-    name, losses, row = task.metrics_of(job.config)[0].name, list[float](), None
-    for values in measured:
-        row = values.spec if row is None else row
-        if values.metric == name and values.spec == row:
-            losses += values.values
-        if len(losses) >= COUNT:
-            break
-    return losses[:COUNT]
 
 
 def _with_progress(
@@ -204,6 +166,18 @@ def data_of(folder: Path, job: Job) -> Data:
     if data.identity() != job.data:
         raise ValueError(f"{folder}: its configuration belongs to other data than the folder's")
     return data
+
+
+def reach(model: LabModel, task: Task, data: Data, job: Job) -> Iterator[Values]:
+    """How far back each head attends at the training length; nothing where the task has no such texts."""
+    read = task.read_for_attention(data, job.config)
+    if read is None:
+        return
+    edges, mass = attention_mass(model, *read)
+    heads = len(mass)
+    shares, items = mass.flatten().tolist(), edges * heads
+    numbers = [head for head in range(heads) for _ in edges]
+    yield Values(ATTENTION, shares, job.config.training.train_length, items=items, documents=numbers)
 
 
 def course(model: LabModel, state: Checkpoint, *, clip: float, unit: float) -> Iterator[Values]:

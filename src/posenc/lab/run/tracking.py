@@ -1,12 +1,8 @@
-"""Experiment trackers: the course of each job as a run of Weights & Biases or of TensorBoard, by accelerate's trackers.
+"""Experiment trackers: the course of each job as a run of Weights & Biases or of TensorBoard, through accelerate.
 
-                  Weights & Biases                            TensorBoard
-    project       name of the run's folder                    OUT/tensorboard (tensorboard --logdir)
-    run           name of the job, id from its identity       a folder with the name of the job
-    files         OUT/wandb, which WANDB_MODE=offline needs   there
-
-A tracker receives numbers and changes none. A continued job goes on with the same run there: W&B knows it by its id;
-TensorBoard drops the steps after the checkpoint, which are computed again.
+W&B has the name of the run's folder as project and an id from the job's identity; TensorBoard's files are in
+OUT/tensorboard. A tracker receives numbers and changes none. A continued job goes on with the same run: W&B knows it by
+its id; TensorBoard drops the steps after the checkpoint, which are computed again.
 
     train/loss  train/learning_rate  train/grad_norm  train/<tokens or bytes>_per_second        each step
     eval/<metric>                                         at the training length, while a model is trained
@@ -16,29 +12,17 @@ TensorBoard drops the steps after the checkpoint, which are computed again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
 
 from posenc.lab.metrics import Metric, Values
 from posenc.lab.run.job import Job
-from posenc.lab.schema import refuse_links
+from posenc.lab.run.train import StepReport
 
 TRACKERS = ("wandb", "tensorboard")  # each is also the package that it needs
-
-
-class StepReport(NamedTuple):
-    """What a step of a training shows."""
-
-    step: int  # steps done
-    loss: float  # in the task's unit
-    learning_rate: float  # the model's
-    grad_norm: float  # before clipping
-    per_second: float  # speed of all ranks together, in the task's unit
-    probe: float | None  # the deciding metric at the training length, where it was measured after this step
 
 
 def check_trackers(names: Sequence[str], *, elsewhere: bool = False) -> None:
@@ -51,7 +35,7 @@ def check_trackers(names: Sequence[str], *, elsewhere: bool = False) -> None:
 
 
 class JobTracker:
-    """The trackers of one job, each begun when the first numbers come.
+    """The trackers of one job, begun when the first numbers come.
 
     Args:
         names: of `TRACKERS`; none on ranks other than the first.
@@ -61,9 +45,7 @@ class JobTracker:
 
     def __init__(self, names: Sequence[str], job: Job, out: Path) -> None:
         check_trackers(names)
-        refuse_links([out / "wandb", out / "tensorboard", out / "tensorboard" / job.name])
-        self.names, self.job, self.out = names, job, out
-        self.begun: list[GeneralTracker] = []
+        self.names, self.job, self.out, self.begun = list(names), job, out, list[GeneralTracker]()
 
     def step(self, report: StepReport, metric: str, per_second: str) -> None:
         """Log a step of the training."""
@@ -85,43 +67,30 @@ class JobTracker:
                 by_name.setdefault(f"eval/{row}{values.metric}/{values.view}/{values.length}", []).extend(values.values)
         self._log({name: sum(items) / len(items) for name, items in by_name.items()}, self.job.config.training.steps)
 
+    def finish(self) -> None:
+        """Let every tracker write what it still has."""
+        for tracker in self.begun:
+            tracker.finish()
+
     def _log(self, values: dict[str, float], step: int, again_from: int | None = None) -> None:
-        if self.names and not self.begun:
+        if not self.begun:
             self.begun = [self._begin(name, again_from) for name in self.names]
         for tracker in self.begun:
             tracker.log(values, step=step)
 
     def _begin(self, name: str, again_from: int | None) -> GeneralTracker:
         """One tracker, begun; TensorBoard drops what it has from step ``again_from`` on."""
+        job = self.job
         tracker: GeneralTracker
+        settings: dict[str, Any] = {"encoding": job.spec, "seed": str(job.seed), **job.config.shown()}
         if name == "tensorboard":
-            tracker = TensorBoardTracker(self.job.name, self.out / "tensorboard", purge_step=again_from)
+            tracker = TensorBoardTracker(job.name, self.out / "tensorboard", purge_step=again_from)
         else:
             tracker = WandBTracker(
-                self.out.resolve().name, name=self.job.name, group=self.job.spec, id=self.job.identity[:16],
-                resume="allow", dir=str(self.out), config=_settings(self.job),
+                self.out.resolve().name, name=job.name, group=job.spec, id=job.identity[:16], resume="allow",
+                dir=str(self.out), config=settings,
             )  # fmt: skip
         tracker.start()
         if name == "tensorboard" and again_from in (None, 1):
-            tracker.log({"settings": "  \n".join(f"{key}: {text}" for key, text in _settings(self.job).items())})
+            tracker.log({"settings": "  \n".join(f"{key}: {text}" for key, text in settings.items())})
         return tracker
-
-    def finish(self) -> None:
-        """Let every tracker write what it still has."""
-        for tracker in self.begun:
-            tracker.finish()
-        self.begun = []
-
-
-@contextmanager
-def tracked(names: Sequence[str], job: Job, out: Path) -> Iterator[JobTracker]:
-    """The trackers of a job, which end with it, also where it is stopped or fails."""
-    tracker = JobTracker(names, job, out)
-    try:
-        yield tracker
-    finally:
-        tracker.finish()
-
-
-def _settings(job: Job) -> dict[str, Any]:
-    return {"encoding": job.spec, "seed": str(job.seed), **job.config.shown(), "identity": job.identity}

@@ -2,7 +2,7 @@
 
 Step s depends on the checkpoint after step s − 1 and on (data, seed, s), on nothing else. So a training that was
 stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
-where some kernels add in no fixed order. Ranks (`sharding`), micro-batches and compiled blocks (`machine`) change the
+where some kernels add in no fixed order. Ranks (`joint`), micro-batches and compiled blocks change the
 rounding, nothing else: every rank draws the whole batch and takes its rows, each micro-batch takes some of those, and
 a loss is a mean over rows, so that the mean of the parts' gradients is the gradient of the batch.
 """
@@ -12,30 +12,41 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
-from posenc.lab.config import Config
+from posenc.lab.config import Config, Training
 from posenc.lab.data.batching import counter_seed
-from posenc.lab.models.decoder import LabModel
-from posenc.lab.run.checkpoint import COUNT, Checkpoint, read_checkpoint, write_checkpoint, write_first_losses
+from posenc.lab.models.decoder import Block, LabModel
+from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.run.job import Job, folder_name, read_job
-from posenc.lab.run.machine import check_compiler, compile_blocks, peak_memory, reset_peak_memory
-from posenc.lab.run.optimizer import apply_to_model, lr_at, make_optimizer, set_lr, with_tuned_lr
-from posenc.lab.run.tracking import StepReport
+from posenc.lab.run.machine import peak_memory, reset_peak_memory
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
+
+BETAS = (0.9, 0.95)  # of AdamW
 
 
 class StoppedError(Exception):
     """Raised when a training is asked to stop, after its checkpoint was written."""
+
+
+class StepReport(NamedTuple):
+    """What a step of a training shows."""
+
+    step: int  # steps done
+    loss: float  # in the task's unit
+    learning_rate: float  # the model's
+    grad_norm: float  # before clipping
+    per_second: float  # speed of all ranks together, in the task's unit
+    probe: float | None  # the deciding metric at the training length, where it was measured after this step
 
 
 def make_accelerator(config: Config) -> Accelerator:
@@ -80,8 +91,6 @@ def train(
     saved, steps = state.step, config.training.steps
     while state.step < steps:
         rate = loop.step()
-        if state.step == min(COUNT, steps) and accelerator.is_main_process:
-            write_first_losses(folder, job.config, state.losses[:COUNT].tolist(), state.seconds)
         on_step(_report(state, config, rate, unit=task.loss_unit_of(data)))
         stop = should_stop()
         if stop or state.step % config.training.checkpoint_every == 0 or state.step == steps:
@@ -103,22 +112,6 @@ def _report(state: Checkpoint, config: Config, rate: float, *, unit: float) -> S
     )  # fmt: skip
 
 
-def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
-    """The losses of the first `COUNT` steps of a job, nats, computed anew; its folder is neither read nor written."""
-    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
-    model = task.model(job.spec, config, data, job.seed)
-    apply_to_model(model, job.tuned)
-    loop = _Loop(task, job, config, data, accelerator, model, _before_training(job))
-    while loop.state.step < min(COUNT, config.training.steps):
-        loop.step()
-    accelerator.free_memory()
-    return loop.state.losses.tolist()
-
-
-def _before_training(job: Job) -> Checkpoint:
-    return Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0, 0)
-
-
 def _begun(
     task: Task, job: Job, config: Config, data: Data, folder: Path, device: torch.device
 ) -> tuple[LabModel, Checkpoint]:
@@ -130,7 +123,8 @@ def _begun(
         task.prepare(model, Planned(job.spec, (), config, job.base), data, config, device)
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None:
-        return model, _before_training(job)
+        fresh = Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0, 0)
+        return model, fresh
     model.load_state_dict(state.model)
     return model, state
 
@@ -145,10 +139,9 @@ class _Loop:
         self.task, self.job, self.config, self.data, self.state = task, job, config, data, state
         self.accelerator = accelerator
         if config.training.compile:
-            check_compiler(accelerator.device.type)
-            compile_blocks(model)
+            _compile_blocks(model)
         # What ranks share loads half of torch's distributed parts, which no other training needs.
-        self.sharing: Any = import_module("posenc.lab.run.sharding") if config.machine.shard else None
+        self.sharing: Any = import_module("posenc.lab.run.joint") if config.machine.shard else None
         if self.sharing:
             self.sharing.shard(model, accelerator.device)
         self.plain = model.to(accelerator.device)
@@ -263,3 +256,65 @@ def start_from_base(job: Job, folder: Path, model: LabModel) -> None:
     unexpected = [*(set(loaded.missing_keys) - encoding_parameters), *loaded.unexpected_keys]
     if unexpected:
         raise ValueError(f"{job.name} cannot start from the trained {job.base}: {', '.join(sorted(unexpected))} differ")
+
+
+# ---- The optimizer, its schedule, and compiled blocks ----
+#
+# Adam moves a parameter by about the learning rate per step, whatever its gradient. A bias that must reach several
+# units would never get there at a rate that suits weights of 0.02, so an encoding's parameters have their own rate.
+
+
+def make_optimizer(model: LabModel, training: Training) -> torch.optim.AdamW:
+    """Three kinds of groups: matrices (decayed), vectors, and the encodings' parameters by their rate."""
+    multipliers = model.lr_multipliers
+    shared = [parameter for parameter in model.parameters() if parameter not in multipliers]
+    groups = [
+        _group("matrices", [p for p in shared if p.dim() >= 2], training.weight_decay, 1.0),
+        _group("vectors", [p for p in shared if p.dim() < 2], 0.0, 1.0),
+    ]
+    for multiplier in sorted(set(multipliers.values())):
+        groups.append(_group("encoding", [p for p, m in multipliers.items() if m == multiplier], 0.0, multiplier))
+    fused = next(model.parameters()).device.type in ("cpu", "cuda")
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=training.lr, betas=BETAS, fused=fused)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Give every group its share of the common learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["multiplier"]
+
+
+def lr_at(step: int, training: Training) -> float:
+    """The common learning rate of step 0 ≤ ``step`` < ``training.steps``."""
+    warmup = min(training.warmup, training.steps // 5)
+    decay = round(training.decay * training.steps)
+    rise = (step + 1) / (warmup + 1) if step < warmup else 1.0
+    fall = (training.steps - step) / (decay + 1) if step > training.steps - decay - 1 else 1.0
+    return training.lr * min(rise, fall)
+
+
+def _group(name: str, parameters: list[nn.Parameter], weight_decay: float, multiplier: float) -> dict[str, object]:
+    return {"name": name, "params": parameters, "weight_decay": weight_decay, "multiplier": multiplier}
+
+
+def with_tuned_lr(config: Config, tuned: Mapping[str, float]) -> Config:
+    """The numbers with the model's own learning rate."""
+    return config.replaced({"lr": config.training.lr * tuned["lr"]}) if "lr" in tuned else config
+
+
+def apply_to_model(model: LabModel, tuned: Mapping[str, float]) -> None:
+    """Give the encodings' parameters their own rate."""
+    if "own" in tuned:
+        model.lr_multipliers = dict.fromkeys(model.lr_multipliers, tuned["own"])
+
+
+def _compile_blocks(model: nn.Module) -> None:
+    """Compile each block's forward in place, so that no parameter gets another name; it happens at the first call.
+
+    Only training is compiled: an evaluation runs one or two forwards per length, and each would be compiled anew.
+    """
+    # A block is one graph. Cutting it for DDP gains nothing, and some versions cannot where FlexAttention is in it.
+    torch._dynamo.config.optimize_ddp = False
+    torch.compiler.reset()  # what jobs before it have compiled in this process, of which there may be a few only
+    for block in [module for module in model.modules() if isinstance(module, Block)]:
+        setattr(block, "forward", torch.compile(block.forward))  # noqa: B010  (mypy: a method is no attribute)

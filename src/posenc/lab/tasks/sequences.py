@@ -31,12 +31,11 @@ from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
 from posenc.lab.data.batching import batches_within, counter_seed
-from posenc.lab.files import read_bytes, write_atomically, write_json
+from posenc.lab.files import Facts, read_bytes, read_record, write_atomically, write_json
 from posenc.lab.metrics import FAR, FULL, MAJORITY, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import Decoder, LabModel
-from posenc.lab.schema import Facts, read_record
 from posenc.lab.specs import ends_at_table, standard_encodings
-from posenc.lab.tasks.task import Data, Task, profiles, with_options
+from posenc.lab.tasks.task import READ, Data, Task, profiles, with_options
 
 NO_ANSWER = -100  # where nothing is to be said; what `cross_entropy` ignores
 FILE = "tests.json"
@@ -294,6 +293,11 @@ class Sequences(Task, Generic[N]):
         first = DrawnSequences(tokens[:PROBED], answers[:PROBED], None if distances is None else distances[:PROBED])
         accuracy, *_ = self._accuracies(self._right(model, first, config, device, None), first, config)
         return sum(accuracy.values) / len(accuracy.values)
+
+    def read_for_attention(self, data: Data, config: Config) -> tuple[Tensor, Tensor | None] | None:
+        """A few of the tests at the training length."""
+        tokens = cast(SequenceData, data).tests[0].tokens[:READ]
+        return tokens, self.ids_of(config, tokens)
 
     def baselines(self, data: Data, config: Config) -> Iterator[Values]:
         """What always giving the most frequent answer of the tests at the training length reaches."""

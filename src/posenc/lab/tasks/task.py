@@ -24,6 +24,9 @@ from posenc.lab.specs import Shape, check_specs
 PROFILES = ("quick", "standard", "full")
 
 
+READ = 8  # texts that attention is read in
+
+
 class Data(Protocol):
     """What a model is trained on and measured with."""
 
@@ -102,6 +105,10 @@ class Task(ABC):
     def baselines(self, data: Data, config: Config) -> Iterator[Values]:
         """What a model must beat to have learned, on the targets that models are scored on; by default nothing."""
         yield from ()
+
+    def read_for_attention(self, data: Data, config: Config) -> tuple[Tensor, Tensor | None] | None:
+        """Tokens ``(count, train_length)`` that show how far back a decoder attends, and ids; None for other models."""
+        return None
 
     def prepare(  # noqa: B027  (most tasks change nothing)
         self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device

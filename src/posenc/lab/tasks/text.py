@@ -45,7 +45,7 @@ from posenc.lab.metrics import (
 )
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
-from posenc.lab.tasks.task import Data, Task, profiles
+from posenc.lab.tasks.task import READ, Data, Task, profiles
 
 Logits = Callable[[Tensor], Tensor]  # (batch, length) tokens to the logits of the last, (batch, n, vocabulary)
 ROUNDING = 1e-4  # of logits, which are about 1 in size: far above float32's and far below what a figure shows
@@ -209,9 +209,8 @@ class TextOptions(Options):
     """The numbers of texts alone."""
 
     tokens: str = number(
-        BYTES, "What a token is: bytes, or bpe:N, byte pairs of a vocabulary of N trained on the training text.",
-        younger=True,
-    )  # fmt: skip
+        BYTES, "What a token is: bytes, or bpe:N, byte pairs of a vocabulary of N trained on the training text."
+    )
     max_epochs: int = number(
         0, "How often a training may read its text; 0: any number of times.", least=0, most=10**9, decides=False
     )
@@ -342,6 +341,12 @@ class Text(Task):
         yield Values(NGRAM_ORDERS, means, items=range(1, len(means) + 1))
         yield Values(NGRAM_PROBE, [float(best[_probed(corpus)].mean())])
         yield Values(UNIGRAM, [unigram_entropy(windows[:, -scored:]) * per_byte])
+
+    def read_for_attention(self, data: Data, config: Config) -> tuple[Tensor, Tensor | None] | None:
+        """A few windows at the training length."""
+        corpus, length = corpus_of(data), config.training.train_length
+        ends = torch.tensor(corpus.windows.ends[_probed(corpus)][:READ])
+        return corpus.validation[ends[:, None] + torch.arange(-length, 0)].long(), None
 
 
 def _probed(corpus: Corpus) -> slice:

@@ -9,7 +9,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -23,7 +22,6 @@ REPEATS, FEW, ROUNDS = 64, 3, 100
 PATIENCE = 4  # a call that takes this many times its seconds is timed once, others at least FEW times
 LEVEL = 0.95  # of intervals
 CPU = torch.device("cpu")
-MEMINFO, CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
 class Candidate(NamedTuple):
@@ -137,39 +135,3 @@ def memory_of(run: Callable[[], object], device: torch.device) -> CallMemory:
     events = profiled.profiler.kineto_results.events()
     taken = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
     return CallMemory(max(itertools.accumulate((size for _, size in taken), initial=0)), len(events))
-
-
-def free_memory(device: torch.device, meminfo: Path = MEMINFO, control_group: Path = CONTROL_GROUP) -> int | None:
-    """Bytes that new tensors could take, in a container at most what its limit leaves; None where unknown."""
-    if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + reserved
-    if device.type != "cpu":
-        return None
-    known = [size for size in (_system_memory(meminfo), _control_group_memory(control_group)) if size is not None]
-    return min(known, default=None)
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that an allocation failed; on the CPU that is a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-def _system_memory(meminfo: Path) -> int | None:
-    try:
-        lines = meminfo.read_text().splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:")))
-    except (OSError, StopIteration):
-        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-        return pages * os.sysconf("SC_PAGE_SIZE") if pages > 0 else None
-
-
-def _control_group_memory(root: Path) -> int | None:
-    """What a container's limit leaves; files that the system only keeps for later count as free."""
-    try:
-        most, now = (root / "memory.max").read_text().strip(), int((root / "memory.current").read_text())
-        lines = (root / "memory.stat").read_text().splitlines()
-    except OSError:
-        return None
-    files = next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
-    return None if most == "max" else max(0, int(most) - now + files)

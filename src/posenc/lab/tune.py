@@ -1,0 +1,186 @@
+"""``posenc tune``: learning rates for each encoding from one table of rates, alike for all.
+
+    OUT/tune/         a run folder with a job for each training; records.parquet has the losses and curves
+    OUT/trials.csv    every training: its factors, its seed and its loss
+    OUT/tuned.json    the factors chosen and the procedure; encodings that are not tuned again keep their entries
+
+Five common rates, in steps of √2 around 2.83 times the profile's (``--rates``); where an encoding has parameters, each
+of them with three rates of their own, in steps of √10 around the encoding's. The criterion is the loss over the last
+twentieth of a training, on text or sequences not trained on before, as a mean over two seeds. All trainings of a seed
+see the same batches, so that their losses differ by the rates alone; what compare scores is never looked at. Where the
+best rate is the first or the last of the table, the command says so: a table further along decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, parse_value, with_numbers
+from posenc.lab.console import plain_console
+from posenc.lab.execute.executor import Resources, make_executor, map_jobs, started
+from posenc.lab.files import write_atomically
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin
+from posenc.lab.run.folder import FILE as RUN
+from posenc.lab.run.folder import collect_records, read_run
+from posenc.lab.run.job import Job, open_job, read_rows, refuse_difference
+from posenc.lab.run.planning import PreparedRun, RunRequest, default_folder, prepare, work_of
+from posenc.lab.run.progress import Display
+from posenc.lab.run.stopping import stoppable
+from posenc.lab.run.tuned import FILE, TRIALS, Tuned, describe_factors, factors_of, read_tuned, write_tuned
+from posenc.lab.specs import build_for_inspection, plugin_names
+from posenc.lab.tasks import task_named, task_names
+from posenc.lab.tasks.task import Planned
+
+FOLDER, SEEDS = "tune", 2
+RATES = (1.414, 2.0, 2.828, 4.0, 5.657)  # times the profile's rate
+OWN_RATES = (10**-0.5, 1.0, 10**0.5)  # times the encoding's own rate
+
+
+def _tune(
+    *,
+    context: typer.Context,
+    encodings: Encodings = None,
+    task_name: Annotated[str, typer.Option("--task", help="As in compare; not images.")] = "text",
+    chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
+    data: Annotated[str | None, typer.Option(help="As in compare.", show_default=False)] = None,
+    rates: Annotated[str, typer.Option(help="Common rates to try, as factors of the profile's.")] = ",".join(
+        f"{rate:g}" for rate in RATES
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run, by default the one of compare.", show_default=False)
+    ] = None,
+    classes_from: ClassesFrom = None,
+    workers: Workers = None,
+    set_: Settings = None,
+    numbers: dict[str, Any],
+) -> None:
+    """Find learning rates for each encoding, and write them where compare reads them: tuned.json in the run's folder.
+
+    Give the numbers that compare will be given. All encodings are tried with one table: 5 common rates and, where an
+    encoding has parameters, 3 rates of their own with each; two seeds. That is 10 or 30 trainings of each encoding.
+    What compare scores is never looked at. Stop it any way you like: the same command goes on.
+    """
+    table = parse_value(tuple, "rates", rates)
+    if any(not rate > 0 for rate in table):
+        raise ValueError(f"--rates {rates}: factors above 0 are needed")
+    typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
+    with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
+        task = task_named(task_name)
+        profile = task.profile(chosen_profile)
+        profile = dataclasses.replace(
+            profile,
+            encodings=tuple(encodings or ()) or profile.encodings,
+            config=chosen(numbers, set_ or (), profile.config),
+        )
+        folder = default_folder(task_name, profile.name) if out is None else out
+        request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
+        tune(request, table, workers)
+
+
+tune_command = with_numbers(_tune, [task_named(name).options for name in task_names()])
+
+
+def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> dict[str, Tuned]:
+    """Try the table of rates for each encoding of a comparison, and write OUT/trials.csv and OUT/tuned.json.
+
+    Args:
+        request: the comparison.
+        rates: common rates, as factors of the profile's.
+        workers: jobs at a time; None: as many as this machine has cores or GPUs for.
+
+    Returns:
+        The chosen factors by spec.
+
+    Raises:
+        ValueError: for anything about the comparison that cannot work, before any training starts.
+    """
+    task, console = task_named(request.profile.config.task), plain_console()
+    if not task.fresh:
+        raise ValueError(f"--task {task.name}: its training repeats its data, so that its loss cannot judge a rate")
+    prepared = prepare(dataclasses.replace(request, out=request.out / FOLDER), console)
+    numbers, data = prepared.config.deciding(), prepared.data.identity()
+    if any(planned.base for planned in prepared.planned):
+        raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
+    if (request.out / RUN).exists():
+        refuse_difference(request.out / FILE, {"numbers": read_run(request.out).numbers}, {"numbers": numbers})
+    earlier = read_tuned(request.out)
+    if earlier["encodings"] and (earlier.get("numbers"), earlier.get("data")) != (_plain(numbers), data):
+        raise ValueError(f"{request.out / FILE} is of other numbers or data: move it away, or choose another --out")
+    trials = [trial for planned in prepared.planned for trial in _trials(prepared, planned, rates)]
+    works = [work for job, planned in trials if (work := work_of(prepared, job, planned))]
+    resources, executor = Resources.of(prepared.config.machine, workers, prepared.out), make_executor("local", {})
+    with Display(console, works, 0, 1.0, lambda: None) as display, started(executor, resources):
+        failures = map_jobs(executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print)
+    for line in failures:  # such a training has no loss
+        console.print(line)
+    collect_records(prepared.out)
+    frame = pd.DataFrame([_line(prepared, job) for job, _ in trials])
+    chosen_factors = {
+        spec: _best(str(spec), part, rates, console.print) for spec, part in frame.groupby("spec", sort=False)
+    }
+    before = pd.read_csv(request.out / TRIALS) if (request.out / TRIALS).exists() else frame[:0]
+    kept = before[~before["spec"].isin(list(chosen_factors))]
+    every = pd.concat([part for part in (kept, frame) if len(part)], ignore_index=True)
+    write_atomically(request.out / TRIALS, every.to_csv(index=False, float_format="%.6g").encode())
+    procedure = (
+        f"table of common rates × {', '.join(f'{rate:g}' for rate in rates)} and own rates (3 steps of √10 around the "
+        f"encoding's), every combination, {SEEDS} seeds"
+    )
+    facts = {
+        "procedures": {**earlier.get("procedures", {}), **dict.fromkeys(chosen_factors, procedure)},
+        "numbers": numbers, "data": data, "versions": prepared.versions, "command": prepared.run.command,
+    }  # fmt: skip
+    write_tuned(request.out, {**factors_of(request.out), **chosen_factors}, facts)
+    console.print(f"Written to {request.out / FILE}; posenc compare reads it there.")
+    return chosen_factors
+
+
+def _trials(prepared: PreparedRun, planned: Planned, rates: tuple[float, ...]) -> list[tuple[Job, Planned]]:
+    """The trainings of an encoding: every combination of its rates, from each seed; no row is measured on them."""
+    planned = dataclasses.replace(planned, rows=())
+    own = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
+    table: list[Tuned] = [
+        {"lr": rate, "own": max(own) * factor} for rate, factor in itertools.product(rates, OWN_RATES)
+    ] if own else [{"lr": rate} for rate in rates]  # fmt: skip
+    return [
+        (prepared.job(planned, seed, factors, f"trial{number}"), planned)
+        for number, factors in enumerate(table)
+        for seed in range(SEEDS)
+    ]
+
+
+def _line(prepared: PreparedRun, job: Job) -> dict[str, Any]:
+    """A line of trials.csv; a training that failed, or diverged, has no loss. Its checkpoint is no longer needed."""
+    folder = open_job(prepared.out, job)
+    rows = read_rows(folder, job)
+    (folder / "checkpoint.pt").unlink(missing_ok=True)
+    loss = math.nan if rows is None else float(rows[0].loc[rows[0]["metric"] == "train_loss", "value"].iloc[0])
+    factors = {"lr": job.tuned["lr"], "own": job.tuned.get("own", math.nan)}
+    return {"spec": job.spec, "trial": job.trial, "seed": job.seed, **factors, "train_loss": loss}
+
+
+def _best(spec: str, trials: pd.DataFrame, rates: tuple[float, ...], say: Any) -> Tuned:
+    """The factors of the least mean loss; a ValueError where every training failed."""
+    by_trial = trials.groupby("trial", sort=False)
+    means = by_trial["train_loss"].agg(lambda losses: losses.mean(skipna=False)).fillna(math.inf)
+    best = str(means.idxmin())
+    if not math.isfinite(means[best]):
+        raise ValueError(f"{spec}: every training has failed; see their logs in {FOLDER}/jobs")
+    line = trials[trials["trial"] == best].iloc[0]
+    factors = {"lr": float(line["lr"])} | ({} if math.isnan(line["own"]) else {"own": float(line["own"])})
+    at_edge = len(rates) > 1 and factors["lr"] in (min(rates), max(rates))
+    edge = ", at the edge of the table: give --rates further along" if at_edge else ""
+    say(f"{spec}: {describe_factors(factors)}: loss {means[best]:.4f}, the best of {len(means)} rates{edge}")
+    return factors
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in record.items()}

@@ -1,1 +1,0 @@
-"""Tuning of learning rates, so that no encoding loses for its hyper-parameters."""
