@@ -20,6 +20,7 @@ from posenc.frequencies import (
     PartNTK,
     Resonance,
     Spectrum,
+    phase,
 )
 from posenc.frequencies.clex import CLEX
 from tests.golden import config, load, names
@@ -122,7 +123,7 @@ def scaled(name: str) -> Comparisons:
         assert abs(gain - float(arrays["attention_factor"])) < 1e-15
     for traced in (False, True):
         for dtype, tolerance in TABLES:
-            with mock.patch.object(torch.compiler, "is_compiling", lambda traced=traced: traced):
+            with mock.patch.object(phase, "tracing", lambda traced=traced: traced):
                 cos, sin = rope.table(positions, length, like=like(dtype))
             slack = max(1.0, gain) if dtype == torch.float32 else 1.0
             yield cos, arrays["cos_f64"], tolerance * slack
