@@ -177,6 +177,8 @@ def serve_flags(
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     if engine_versions is not None and not isinstance(engine_versions, Mapping):
         raise ValueError(f"engine_versions must be versions by engine, got {shown(engine_versions)}")
+    if not isinstance(folder, str):
+        raise ValueError(f"folder must be text, got {shown(folder)}")
     if set(engine_versions or {}) - set(ENGINES):
         raise ValueError(f"engine_versions must name {', '.join(ENGINES)}, got {shown(engine_versions)}")
     serving = Serving(config, length, folder, exact=exact, versions=dict(engine_versions or {}))
