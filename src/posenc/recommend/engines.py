@@ -6,11 +6,8 @@ from posenc.hf.serving.table import (
     CONVERTER,
     MLX,
     SGLANG,
-    SPELLINGS,
     VLLM,
     engine_result,
-    engine_results,
-    engine_table,
     newest,
 )
 from posenc.recommend.rule import Rule, When
@@ -19,9 +16,8 @@ _LM = ("decoder", "code", "research")
 _PAGE = ("docs/engine-table.md",)
 _COLUMNS = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": CONVERTER, "mlx": MLX}
 _SPELLING = {VLLM: "v5", SGLANG: "v5", CONVERTER: "v5", MLX: "v4"}  # of which the sentence tells
-_OWN_LINE = (
-    "posenc extend MODEL --length {length_digits} --config-only prints a model's own line, or why there is none."
-)
+_USUAL = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+_OWN_LINE = "posenc serve MODEL prints a model's own line, or why there is none."
 
 
 def engine_rules() -> tuple[Rule, ...]:
@@ -49,22 +45,16 @@ def engine_defaults() -> tuple[Rule, ...]:
 
 
 def _measured(engine: str, column: str) -> Rule:
-    """The newest record's results; for Llama where Llama was tested."""
-    results = [result for result in engine_results(column) if result.spelling == _SPELLING[column]]
-    right = [result.row for result in results if result.right]
-    wrong = [f"{r.row} ({r.gap:.2g})" for r in results if r.wrong and r.gap is not None]
-    known = ", ".join(name for name in ("default", "linear", "llama3", "yarn", "longrope") if name in right)
-    version = newest(column)
-    measures = engine_table()["engines"][column][version]["measures"]
-    what = {"cos and sin": "rotary class", "logits": "whole models"}[measures]
-    name = f"The converter of llama.cpp (llama_cpp_python {version})" if column == CONVERTER else (
-        f"{{server}} {version}, {what},"
+    """Which of the usual rope types the newest record has right, and which not."""
+    results = {row: engine_result(column, row, _SPELLING[column]) for row in _USUAL}
+    right = ", ".join(row for row, result in results.items() if result.right)
+    wrong = ", ".join(row for row, result in results.items() if result.wrong)
+    name = f"The converter of llama.cpp (llama_cpp_python {newest(column)})" if column == CONVERTER else (
+        f"{{server}} {newest(column)}"
     )  # fmt: skip
-    text = f"{name} computes {len(right)} of {len(results)} kinds of {SPELLINGS[_SPELLING[column]]} right"
-    text += f", plain {known} among them." if known else "."
-    text += f" Different from transformers (largest difference): {'; '.join(wrong)}." if wrong else ""
+    text = f"{name} computes {right} right" + (f", and {wrong} wrong" if wrong else "")
     when: When = {"engine": engine, "kind": (*_LM, "vision-language"), "given": False}  # else the model's own line
-    return Rule("engine", f"{text} {_OWN_LINE}", "engine table", _PAGE, when)
+    return Rule("engine", f"{text}. {_OWN_LINE}", "engine table", _PAGE, when)
 
 
 def _other_encodings(engine: str) -> Rule:
