@@ -288,7 +288,7 @@ def extend(
         remapped = serving_lines_of_remapping(str(out), name) if name in DISTANCES else None
         weights = write_folder(
             Path(out), extended, tokenizer, length=length, original_length=original, record=result.record(),
-            serving=remapped or serving_lines(extended.config.to_dict(), str(out), length), source=linked, work=work,
+            serving=remapped or serving_lines(_config_of(extended), str(out), length), source=linked, work=work,
         )  # fmt: skip
     shutil.rmtree(work)
     return Extension(**{**vars(result), "weights": weights})
@@ -379,6 +379,10 @@ class _Change:
 
     def _scaled_config(self) -> dict[str, Any]:
         return self.planned or self.rotations.planned_config(self.method, self.original, self.length)
+
+
+def _config_of(model: Any) -> dict[str, Any]:
+    return model.config.to_dict()  # type: ignore[no-any-return]
 
 
 def _item(number: int, tokens: Tensor) -> Item:

@@ -33,5 +33,5 @@ def steps_of_temperature(config: RopeConfig) -> Iterator[tuple[float, int]]:
     rule = config.text_config.family.attention.temperature
     for block in config.parsed.rope_blocks:
         beta, step = (block.effective.get(key) for key in ("llama_4_scaling_beta", "original_max_position_embeddings"))
-        if rule is not None and rule.form == "block steps" and beta:
-            yield beta, step
+        if rule is not None and rule.form == "block steps" and beta and step:
+            yield float(beta), int(step)

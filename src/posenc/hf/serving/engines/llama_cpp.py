@@ -119,10 +119,10 @@ def gain_of(block: Block) -> float:
     """The gain of a YaRN block on rotated queries and keys."""
     if block.get("attention_factor") is not None:
         return float(block["attention_factor"])
-    scales = [block.get("mscale"), block.get("mscale_all_dim")]
-    if not all(scales):
+    scale, all_dim = float(block.get("mscale") or 0), float(block.get("mscale_all_dim") or 0)
+    if not (scale and all_dim):
         return _rule(block["factor"], 1.0)
-    return _rule(block["factor"], scales[0]) / _rule(block["factor"], scales[1])
+    return _rule(block["factor"], scale) / _rule(block["factor"], all_dim)
 
 
 def _rule(factor: float, scale: float) -> float:
