@@ -167,6 +167,11 @@ LEGITIMATE = (
         "a key that lies after its query grows with the distance, beyond what the dtype holds (docstring of XPos)",
     ),
     Refusal(
+        r"k_pos must grow with the index|k_pos of the last \d+ keys must be q_pos",
+        lambda s: s.options.get("causal") == "positions" and ("q_pos" in s.options or "k_pos" in s.options),
+        "what goes by the order of tokens by index refuses shuffled keys (Args of attention: causal)",
+    ),
+    Refusal(
         r"encodings must not hold GRAPEAP with",
         lambda s: any(e.kind in MOVED for e in s.specs) and any(e.options.get("tie") == "key" for e in s.specs),
         "it reads keys as one rotation leaves them, and there are several (Scope.replaces)",

@@ -60,17 +60,3 @@ def test_a_draft_leaves_the_cache_alone():
     assert cache.k[0, 0, :, 0].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="keys"):
         cache._take(draft)
-
-
-@pytest.mark.parametrize(
-    ("options", "batch", "words"),
-    [
-        ({"segments": torch.zeros(1)}, 2, "segments"),
-        ({}, 3, "batch"),
-    ],
-)
-def test_refusals_name_the_argument(options, batch, words):
-    cache = grow(KVCache(), 2)
-    with pytest.raises(ValueError) as error:
-        cache._extended(NewTokens(*tokens(1, batch), **options))
-    assert words in str(error.value)

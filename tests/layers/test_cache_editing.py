@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from posenc import ALiBi, CoPE, DynamicNTK, ForgetGate, RoPE
-from posenc.layers import FoXPro, KVCache, SelfAttention, rerotate
+from posenc.layers import FoXPro, KVCache, SelfAttention
 from tests.layers.contents import contents, same
 from tests.samples import gap
 
@@ -160,41 +160,6 @@ def test_precisions_and_layers_do_not_mix():
     with pytest.raises(ValueError, match="cache"):
         SelfAttention(DIM, HEADS, encodings=list(module.encodings)).requires_grad_(False)(x[:, 5:], cache=cache)
     assert same(contents(cache), before)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda c: KVCache(capacity=0), "capacity"),
-        (lambda c: KVCache(window=0), "window"),
-        (lambda c: KVCache(window=True), "window"),
-        (lambda c: KVCache(sinks=-1), "sinks"),
-        (lambda c: KVCache(slack=1.5, window=4), "slack"),
-        (lambda c: c.crop(-1), "tokens"),
-        (lambda c: c.crop(6), "tokens"),
-        (lambda c: c.crop(True), "tokens must be"),
-        (lambda c: c.select([0, 1]), "rows"),
-        (lambda c: c.select(torch.zeros(2)), "rows"),
-        (lambda c: c.repeat(0), "times must be"),
-        (lambda c: c.shift(1.5), "by"),
-    ],
-)
-def test_refusals_name_the_argument(call, words):
-    cache = filled(layer(), tokens(length=5))
-    before = contents(cache)
-    with pytest.raises(ValueError) as error:
-        call(cache)
-    assert words in str(error.value)
-    assert same(contents(cache), before)
-
-
-def test_shifts_and_rows_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="shift"):
-        rerotate(torch.randn(1, 2, 4, 16), RoPE(16), torch.ones(4, dtype=torch.bool))
-    cache = KVCache()
-    SelfAttention(32, 4, encodings=[RoPE(8)])(torch.randn(2, 5, 32), cache=cache)
-    with pytest.raises(ValueError, match="rows must be of 2 rows"):
-        cache.select(torch.ones(3, dtype=torch.bool))
 
 
 def test_tables_of_a_length_dependent_rotation_need_a_declared_length_with_content() -> None:

@@ -66,21 +66,6 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
             assert gap(module(x, attention_mask=real)[row : row + 1, real[row]], module(actual)) < 1e-9
 
 
-@pytest.mark.parametrize("where", HOLES)
-@pytest.mark.parametrize(
-    "build", [lambda: [Sinusoidal(DIM)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [FIRE(HEADS)]]
-)
-def test_padding_that_lies_in_the_past(build, where):
-    """A prompt with padding, then steps that have none and say nothing of it."""
-    module, real, x = layer(*build()), padded(where), tokens(LENGTH + 3)
-    cache = KVCache()
-    module(x[:, :LENGTH], attention_mask=real, cache=cache)
-    steps = torch.cat([module(part, cache=cache) for part in x[:, LENGTH:].split([1, 2], 1)], 1)
-    for row in range(2):
-        alone = torch.cat([x[row : row + 1, :LENGTH][:, real[row]], x[row : row + 1, LENGTH:]], 1)
-        assert gap(steps[row : row + 1], module(alone)[:, -3:]) < CLOSE
-
-
 def test_a_table_is_not_left_by_padding():
     module, x = layer(Learned(DIM, max_length=8)), tokens()
     assert module(x, attention_mask=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -79,42 +77,6 @@ def test_positions_of_several_coordinates(float_positions):
     assert gap(torch.cat(out, 1), module(x, places)) < CLOSE
     with pytest.raises(ValueError, match="position_dtype"):
         module(x, places.float(), cache=module.static_cache(2, 16))
-
-
-@torch.no_grad()
-def test_steps_between_calls_of_other_kinds():
-    module, x, wrong = layer(RoPE(8), ALiBi(HEADS)), tokens(20), tokens(20, seed=2)
-    expected, cache = module(x), module.static_cache(2, 24)
-    real = torch.ones(2, 1, dtype=torch.bool)
-    torch._dynamo.reset()
-    compiled = torch.compile(module, backend="aot_eager")
-
-    def passes(first, stop, run=module, **options):
-        actual = run(x[:, first:stop], cache=cache, **options)
-        return gap(actual, expected[:, first:stop]) < CLOSE
-
-    assert passes(0, 3)
-    assert passes(3, 4)
-    assert passes(4, 5)
-    assert passes(5, 6, attention_mask=real)
-    assert passes(6, 7)  # by a mask over all slots
-    module(wrong[:, :1], cache=cache)
-    cache.crop(1)
-    assert passes(7, 8)
-    assert passes(8, 11)
-    assert passes(11, 12)
-    assert passes(12, 13, compiled)
-    assert passes(13, 14)
-    assert passes(14, 15, compiled)
-    assert passes(15, 16)
-    torch._dynamo.reset()
-    fork = copy.deepcopy(cache)
-
-    assert passes(16, 17)
-    assert gap(module(x[:, 16:17], cache=fork), expected[:, 16:17]) < CLOSE
-    cache.clear()
-    assert passes(0, 1)
-    assert passes(1, 2)
 
 
 @torch.no_grad()

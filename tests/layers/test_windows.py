@@ -126,22 +126,11 @@ COUNTED = (
 @SIZES
 @pytest.mark.parametrize("sinks", [0, SINKS])
 @pytest.mark.parametrize("learns", [False, True])
-@pytest.mark.parametrize(
-    "holes",
-    [
-        pytest.param([(0, 6)], marks=pytest.mark.slow),
-        pytest.param([(17, 23)], marks=pytest.mark.slow),
-        [(9, 13)],
-        [(0, 3), (8, 12), (20, 22)],
-    ],
-    ids=str,
-)
 @pytest.mark.parametrize("build", COUNTED)
-def test_a_window_counts_real_tokens(build, holes, learns, sinks, sizes):
+def test_a_window_counts_real_tokens(build, learns, sinks, sizes):
     module, x = layer(*build()).requires_grad_(learns), tokens()
     real = torch.ones(2, LENGTH, dtype=torch.bool)
-    for start, stop in holes:
-        real[1, start:stop] = False
+    real[1, [0, 1, 2, 8, 9, 10, 11, 20, 21]] = False
     out = in_pieces(module, x, sizes, KVCache(window=WINDOW, sinks=sinks), attention_mask=real)
     once = module(x, attention_mask=real, window=WINDOW)
     for row in range(2):
