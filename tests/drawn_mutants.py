@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 from tests.mutation import NONE_SELECTED, SOURCE, catches, outcome
 
-FOLDERS = ("bias", "embedding", "frequencies", "layers", "positions", "rotary", "score", "weight", "backends")
+FOLDERS = ("bias", "embedding", "frequencies", "layers", "positions", "rotary", "score", "weight", "backends", "call")
+CALL = ("attend", "attention_maps", "call", "context", "dropout", "dtypes", "encoding", "heads", "rotate", "visibility")
 LEFT_OUT = ("backends/triton/", "backends/flex/", "distributed/")  # whose tests need what is not here
 WORDS = ("__repr__", "extra_repr", "__str__", "text", "strategy", "refuses", "refuses_by_name")
 SWAPS: dict[type[ast.AST], tuple[str, ...]] = {
@@ -44,6 +45,7 @@ GOLDEN = {  # tables of golden numbers by folder
 ORACLE = "tests/fuzz/test_attention.py"
 CACHES = "tests/fuzz/test_caches.py"
 EMBEDDINGS = "tests/fuzz/test_embeddings.py"
+CACHE_TESTS = ["layers/test_cache.py", "layers/test_cache_editing.py", "layers/test_moving.py"]
 GENERATORS = ["rotary/test_skew.py", "rotary/test_comrope.py", "rotary/test_liere.py"]
 SCALINGS = ["frequencies/test_scalings.py"]
 REMAPPED = ("_remapped", "dual_chunk", "lm_infinite", "rerope", "self_extend", "shifted", "streaming_llm")
@@ -145,17 +147,21 @@ def sites_of(file: str) -> list[Site]:
 def draw(count: int, seed: int, folders: list[str]) -> list[Site]:
     """Changes of the core's arithmetic, each file as likely as it has places."""
     files = [str(p.relative_to(SOURCE)) for folder in folders for p in sorted((SOURCE / folder).rglob("*.py"))]
+    files += [f"{name}.py" for name in CALL] if "call" in folders else []
     sites = [site for file in files if not file.startswith(LEFT_OUT) for site in sites_of(file)]
     return random.Random(seed).sample(sites, min(count, len(sites)))
 
 
 def selections(site: Site) -> dict[str, list[str]]:
     """Arguments of pytest by name, from what is cheap and catches much to what is wider."""
-    folder, stem = site.file.split("/")[0], Path(site.file).stem
+    folder, stem = site.file.split("/")[0] if "/" in site.file else "call", Path(site.file).stem
     tests = SOURCE.parents[1] / "tests"
     own = OWN.get(f"{folder}/{stem}", [f"{folder}/test_{stem}.py", *(SCALINGS if folder == "frequencies" else ())])
+    own = [f"backends/test_{stem}.py", f"test_{stem}.py"] if folder == "call" else own
+    own = ["backends/tiles/test_equals_dense.py"] if "/tiles/" in site.file else own
+    own = CACHE_TESTS if "/cache/" in site.file else own
     own = [f"tests/{name}" for name in own if (tests / name).exists()]
-    of_encoding = stem.lstrip("_") if folder not in ("backends", "layers", "positions") else "alibi or fox"
+    of_encoding = stem.lstrip("_") if folder not in ("backends", "layers", "positions", "call") else "alibi or fox"
     oracle = {"layers": CACHES, "embedding": EMBEDDINGS}.get(folder, ORACLE)
     golden = {"golden": [f"tests/golden/test_{word}.py" for word in GOLDEN[folder]]} if folder in GOLDEN else {}
     chosen = {"conformance": ["tests/test_conformance.py", "-k", of_encoding], "oracle": [oracle]}
