@@ -181,7 +181,7 @@ MUTANTS = (
            "return torch.where(seen, scores.softmax(-1), torch.zeros_like(scores))", "return scores.softmax(-1)",
            CALLS),
     Mutant("16 bits: scores as narrow as q", "backends/dense.py",
-           "by_key_head(widen(call.q), call.k.mT)", "by_key_head(call.q, call.k.mT)",
+           "by_key_head(widened(call.q), call.k.mT)", "by_key_head(call.q, call.k.mT)",
            ("tests/backends/test_dense.py",)),
     Mutant("16 bits: encodings read narrow queries and keys", "call.py",
            "return self.replace(q=widened(self.q), k=widened(self.k), v=widened(self.v), unrotated=unrotated)",

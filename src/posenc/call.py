@@ -99,8 +99,6 @@ class AttentionCall:
         """A copy with other values of some fields."""
         return dataclasses.replace(self, **changes)
 
-    _replace = replace
-
     @property
     def score_with_states(self) -> zip[tuple[ScoreEncoding, Tensor | None]]:
         """Score encodings, each with its tokens' states."""
@@ -126,6 +124,12 @@ class AttentionCall:
     def k_pos(self) -> Tensor:
         """Positions of keys, ``(*batch, keys)``."""
         return (self.positions or default_pair(self.q, self.k))[1]
+
+    @property
+    def bias_positions(self) -> tuple[Tensor, Tensor]:
+        """Positions of queries and keys as biases take them: in a float64 call a bias is to be float64 as well."""
+        q_pos, k_pos = self.positions or default_pair(self.q, self.k)
+        return (q_pos.double(), k_pos.double()) if self.q.dtype == torch.float64 else (q_pos, k_pos)
 
     @property
     def training(self) -> bool:
@@ -191,10 +195,8 @@ class AttentionCall:
         """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
         if not self.bias:
             return None
-        q_pos, k_pos = self.positions or default_pair(self.q, self.k)
+        q_pos, k_pos = self.bias_positions
         q_pos = q_pos[..., start:stop, :] if self.axes > 1 else q_pos[..., start:stop]
-        if self.q.dtype == torch.float64:  # so that a bias computed from positions is float64 as well
-            q_pos, k_pos = q_pos.double(), k_pos.double()
         dtype, total = float32_or_better(self.q.dtype), None
         for encoding in self.bias:
             term: Tensor = encoding(q_pos, k_pos).to(dtype)
@@ -219,21 +221,6 @@ class AttentionCall:
         return Context(
             self.q, self.k, self.v, q_pos, k_pos, self.scale, mask, token_state, self.softcap, unrotated, sequence
         )
-
-
-def score_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The precision in which scores and weights live: float32 or better."""
-    return torch.promote_types(dtype, torch.float32)
-
-
-def widen(x: Tensor) -> Tensor:
-    """``x`` in the precision of scores."""
-    return x.to(score_dtype(x.dtype))
-
-
-def precise(positions: Tensor, dtype: torch.dtype) -> Tensor:
-    """Positions in float64 for a float64 problem, so that a bias computed from them is float64 as well."""
-    return positions.double() if dtype == torch.float64 else positions
 
 
 def default_pair(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

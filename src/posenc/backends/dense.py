@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.call import AttentionCall, widen
+from posenc.call import AttentionCall
+from posenc.dtypes import widened
 from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 from posenc.heads import by_key_head
 from posenc.validate import lacking_token_state
@@ -58,7 +59,7 @@ def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and
         ``(batch | 1, heads | 1, queries, keys)`` bool, None = all.
     """
-    products = by_key_head(widen(call.q), call.k.mT) * call.scale
+    products = by_key_head(widened(call.q), call.k.mT) * call.scale
     scores = softcapped(products, call.softcap)
     bias, mask = call.bias_of(), call.visible()
     if bias is not None:

@@ -6,7 +6,8 @@ alone; `fold_temperature` takes in factors on all logits of a query.
 
 from __future__ import annotations
 
-from posenc.call import AttentionCall, widen, with_structures
+from posenc.call import AttentionCall, with_structures
+from posenc.dtypes import widened
 from posenc.encoding import ScoreEncoding, WeightEncoding
 
 
@@ -19,15 +20,13 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
     """The call with its first score encodings taken into queries and keys, where no other encoding reads these."""
     while call.score:
         encoding, *rest = call.score
-        if (
-            type(encoding).absorb_into_qk is ScoreEncoding.absorb_into_qk
-        ):  # asked first, as a context has wide copies of keys
-            return call
+        if type(encoding).absorb_into_qk is ScoreEncoding.absorb_into_qk:
+            return call  # asked first, as a context has wide copies of keys
         remaining: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
         if any(other.reads.rotated or _reads_more(other) for other in remaining):
             return call
         # v as it came tells in which dtype the new queries and keys will be stored
-        context = call.widened()._replace(v=call.v).context(None, call.score_states[0])
+        context = call.widened().replace(v=call.v).context(None, call.score_states[0])
         absorbed = encoding.absorb_into_qk(context)
         if absorbed is None:
             return call
@@ -60,7 +59,7 @@ def fold_temperature(call: AttentionCall) -> AttentionCall:
         reads = encoding.reads.rotated or encoding.reads.unrotated
         if parts is None or reads or not all(part.adds_only for part in parts):
             return call
-    q = widen(call.q)
+    q = widened(call.q)
     for parts in call.structures[:factors]:
         for part in parts or ():
             factor = part.row_factor()

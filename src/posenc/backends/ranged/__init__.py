@@ -16,7 +16,8 @@ from posenc.backends import fused_cpu
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.ranged import join
 from posenc.backends.ranged.pieces import Pieces, needs_no_masks
-from posenc.call import AttentionCall, widen
+from posenc.call import AttentionCall
+from posenc.dtypes import widened
 from posenc.structure import Ranges
 from posenc.tracing import tracing
 
@@ -70,7 +71,7 @@ def run(call: AttentionCall) -> Tensor:
         for later in structures or ():
             factor = later.row_factor()
             assert factor is not None
-            q = (widen(q) * factor.to(widen(q).dtype).unsqueeze(-1)).to(call.q.dtype)
+            q = (widened(q) * factor.to(widened(q).dtype).unsqueeze(-1)).to(call.q.dtype)
     pieces = Pieces(call, ranges)
     rotated: list[Tensor] = []
     width = max(q.shape[-1], call.v.shape[-1])

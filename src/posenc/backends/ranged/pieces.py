@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.call import AttentionCall, score_dtype
+from posenc.call import AttentionCall
+from posenc.dtypes import float32_or_better
 from posenc.structure import Range, Ranges
 
 BLOCK = 256  # queries of a block with a mask
@@ -42,7 +43,7 @@ class Pieces:
 
     def __init__(self, call: AttentionCall, ranges: Ranges) -> None:
         self.stated, self.visibility = ranges, call.visibility._replace(narrowed=())  # what the ranges say themselves
-        self.queries, self.keys, self.wide = call.q.shape[2], call.k.shape[2], score_dtype(call.q.dtype)
+        self.queries, self.keys, self.wide = call.q.shape[2], call.k.shape[2], float32_or_better(call.q.dtype)
         self.by_index = call.causal is True
         self._known = list(self._by_index(call.q)) if needs_no_masks(call) else None
 

@@ -28,7 +28,7 @@ from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.tiles import operator
 from posenc.backends.tiles.block import FEW
 from posenc.backends.tiles.loop import TileArguments
-from posenc.call import AttentionCall, precise
+from posenc.call import AttentionCall
 from posenc.dtypes import float32_or_better, widened
 from posenc.structure import (
     Bias,
@@ -88,7 +88,7 @@ def _structures(call: AttentionCall) -> list[Structure]:
 def _unknown(bias: Bias | Structure, call: AttentionCall) -> str | None:
     """Why a bias cannot be computed by tiles, or None."""
     assert not isinstance(bias, Structure)
-    if _by_index(bias, call) or bias.offsets(*_precise(call)) is not None:
+    if _by_index(bias, call) or bias.offsets(*call.bias_positions) is not None:
         return None
     name = type(bias).__name__
     return f"{name} states no structure" if call.aligned else f"positions are given: {name} knows none of indices"
@@ -159,7 +159,7 @@ def _bias_structure(bias: Bias | Structure, call: AttentionCall) -> Structure:
     if call.aligned:
         structure = bias.network(call.q.shape[2], call.k.shape[2], like=call.q)
     if structure is None:
-        structure = bias.offsets(*_precise(call))
+        structure = bias.offsets(*call.bias_positions)
     assert structure is not None
     return structure
 
@@ -169,8 +169,3 @@ def _by_index(bias: Bias, call: AttentionCall) -> bool:
     if not call.aligned:
         return False
     return bias.of_distance(call.k_pos[:1]) is not None or bias.network(1, 1, like=call.q) is not None
-
-
-def _precise(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """Positions as biases take them."""
-    return precise(call.q_pos, call.q.dtype), precise(call.k_pos, call.q.dtype)
