@@ -50,7 +50,7 @@ GENERATORS = ["rotary/test_skew.py", "rotary/test_comrope.py", "rotary/test_lier
 SCALINGS = ["frequencies/test_scalings.py"]
 REMAPPED = ("_remapped", "dual_chunk", "lm_infinite", "rerope", "self_extend", "shifted", "streaming_llm")
 OWN = {  # where a file's tests are called otherwise
-    **{f"rotary/{name}": GENERATORS for name in ("_basis", "_basis_rotation", "_blocks", "_commuting", "_squaring")},
+    **{f"rotary/{name}": GENERATORS for name in ("_blocks", "_commuting")},
     **{f"score/{name}": ["score/test_remapped.py"] for name in REMAPPED},
     **{f"rotary/{name}": ["rotary/test_axial.py"] for name in ("_axes", "_conventions", "_layout")},
     **{f"frequencies/{name}": ["frequencies/test_clex.py"] for name in ("_solver", "_dynamics")},

@@ -1,4 +1,4 @@
-"""ComRoPE: the common basis against exponentials, gradients too; far out, in parts, and as operators."""
+"""ComRoPE: the common basis against exponentials, gradients too; far out, and its first values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from posenc.rotary import ComRoPEAP, ComRoPELD
 from tests.rotary.test_skew import turning
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, refusals
 
 DEGENERATE = {
     "random": None,
@@ -20,7 +20,6 @@ DEGENERATE = {
     "nearly repeated": (2, 2 + 1e-4, 2 + 2e-3, 2.1),
     "nearly zero": (1e-7, 1e-7, 2e-9, 0),
 }
-skew_basis, turn_in_basis = torch.ops.posenc.skew_basis.default, torch.ops.posenc.turn_in_basis.default
 both = pytest.mark.parametrize("cls", [ComRoPEAP, ComRoPELD])
 
 
@@ -63,7 +62,7 @@ def test_values_and_all_gradients_equal_exponentials(cls, rows, kind):
     inputs = [*rope.parameters(), x, positions]
     expected = exponentials(rope, x, positions)
     of_wanted = torch.autograd.grad(expected, inputs, grad)
-    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 5e-6)):
+    for dtype, tolerance in ((torch.float64, 1e-11), (torch.float32, 5e-6)):
         cast = rope.to(dtype)
         with torch.no_grad():
             at, here = positions.to(dtype).requires_grad_(), x.to(dtype).requires_grad_()
@@ -74,20 +73,14 @@ def test_values_and_all_gradients_equal_exponentials(cls, rows, kind):
             assert gap(a, b) < tolerance * max(1.0, float(b.abs().max()))
 
 
-@pytest.mark.parametrize("kind", DEGENERATE)
-def test_basis(kind):
-    rates = DEGENERATE[kind] or (0.3, 1.0, 2.0, 5.0)
-    generators = torch.stack([turning(*rates), turning(*rates)])
-    basis, pair_rates = skew_basis(generators)
-    assert gap(basis.mT @ basis, torch.eye(8, dtype=torch.float64).expand(2, -1, -1)) < 1e-14
-    rate_matrix = torch.zeros(2, 8, 8, dtype=torch.float64)
-    rate_matrix[:, range(1, 8, 2), range(0, 8, 2)] = pair_rates
-    rate_matrix[:, range(0, 8, 2), range(1, 8, 2)] = -pair_rates
-    assert gap(basis @ rate_matrix @ basis.mT, generators) < 1e-8 * max(map(abs, rates)) + 1e-15
-    generators[0, 0, 1] = math.nan
-    broken, rest = skew_basis(generators)[1]
-    assert broken.isnan().all()
-    assert rest.isfinite().all()
+@both
+def test_a_second_derivative_is_refused(cls):
+    """The gradient of generators is of first order alone: nothing must take it for a function of them."""
+    rope, x = cls(8, num_heads=1, block=4), torch.randn(1, 1, 3, 8)
+    out = rope.rotate(x, rope.table(torch.rand(3, 2))).square().sum(-1).cos().sum() + rope.generators.sum()
+    (gradient,) = torch.autograd.grad(out, rope.generators, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
 
 
 @both
@@ -99,40 +92,6 @@ def test_float32_stays_orthogonal_far_out(cls):
         assert gap(full @ full.mT, torch.eye(64, dtype=torch.float64).expand(3, -1, -1)) < 5e-6
         wide = rope.rotate(x.double(), rope.table(torch.full((64, 2), at), like=x.double()))[0]
         assert gap(full, wide) < 5e-6
-
-
-@both
-def test_parts_of_a_batch_add_up(cls):
-    """A batch of more than 2^20 numbers, which is rotated in parts, equals its rows one at a time."""
-    rope = cls(16, num_heads=4).double()
-    x, _, grad = qkv(batch=5, queries=3500, head_dim=16, dtype=torch.float64, transposed=True)
-    rows = torch.rand(5, 3500, 2, dtype=torch.float64)
-
-    def run(positions, part):
-        positions = positions.clone().requires_grad_()
-        out = rope.rotate(x[part], rope.table(positions, like=x))
-        return [out, *torch.autograd.grad(out, [*rope.parameters(), positions], grad[part])]
-
-    each = [slice(row, row + 1) for row in range(5)]
-    for positions in (rows, rows[:1], rows[0]):
-        out, *of_parameters, of_positions = run(positions, slice(None))
-        per_row = positions.ndim == 3 and len(positions) == 5
-        outs, *grads, moved = zip(*[run(positions[part] if per_row else positions, part) for part in each], strict=True)
-        assert gap(out, torch.cat(outs)) < 1e-12
-        assert gap(of_positions, torch.cat(moved) if per_row else sum(moved)) < 1e-12
-        for got, parts in zip(of_parameters, grads, strict=True):
-            assert gap(got, sum(parts)) < 1e-12 * max(1.0, float(got.abs().max()))
-
-
-@both
-def test_operators_match_their_fake_versions(cls):
-    rope, x = cls(16, num_heads=4, num_kv_heads=2), torch.randn(3, 4, 5, 16)
-    for positions in (torch.rand(5, 2), torch.rand(3, 5, 2)):
-        table = rope.table(positions)
-        leaves = tuple(t.detach().requires_grad_(index < 2) for index, t in enumerate(table))
-        heads_last = x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
-        torch.library.opcheck(turn_in_basis, (heads_last, *leaves))
-    torch.library.opcheck(skew_basis, (table[0].detach(),))
 
 
 def test_first_values_are_normal():

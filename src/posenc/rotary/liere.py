@@ -32,7 +32,6 @@ from posenc.rotary._blocks import (
     check_heads,
     check_rotated,
     from_upper,
-    rotate_blocks,
 )
 from posenc.rotary._commuting import commuting_rotate, commuting_table
 from posenc.rotary._skew import skew_exponential
@@ -153,7 +152,7 @@ class LieRE(RotaryEncoding):
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         check_rotated("LieRE", x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.rows)
-        return rotate_blocks(x, *table) if len(table) == 1 else commuting_rotate(x, table)
+        return commuting_rotate(x, table)
 
     def extra_repr(self) -> str:
         shared = "" if self.per_head else ", per_head=False"
