@@ -252,6 +252,11 @@ def _serve() -> argparse.ArgumentParser:
         "--rope", metavar="ROPE", help="other RoPE settings to serve it with, as for posenc gguf (default: its own)"
     )
     parser.add_argument(
+        "--for", dest="program", metavar="NAME",
+        help="one engine (vllm, sglang, llama.cpp, mlx-lm, transformers), or what to set in a trainer: trl, axolotl, "
+        "llama-factory, litgpt, verl, torchtitan, megatron (default: every engine)",
+    )  # fmt: skip
+    parser.add_argument(
         "--exact", action="store_true", help="use posenc's plug-in: exact angles, and spectra without a rope type"
     )
     parser.add_argument(

@@ -28,7 +28,9 @@ def run(options: Namespace) -> int:
             target = config.with_rope(dict(target.rotations))
     folder = path if Path(path).is_dir() else "DIR"
     with naming(path):
-        lines = serve_flags(target, exact=options.exact, length=length, engine_versions=versions, folder=folder)
+        lines = serve_flags(
+            target, exact=options.exact, length=length, engine_versions=versions, folder=folder, program=options.program
+        )
         reach = reach_of(target)
         beyond = length is not None and reach is not None and length > reach and options.rope is None
         extension, text = _extension(path, config, length) if beyond and length else ({}, "")

@@ -322,6 +322,9 @@ def _refuse_schemes(text_config: TextConfig, schemes: tuple[SchemeFacts, ...]) -
     if any(scheme.buckets is not None for scheme in schemes) and not rows:
         next_step = "use it as it is: distances beyond the last bucket share one number"
         raise Refused("bias", reason, next_step)
+    if any("Grid" in scheme.builds for scheme in schemes):
+        next_step = "interpolate the table for a larger image (interpolate_pos_encoding=True), then fine-tune briefly"
+        raise Refused("table", reason, next_step)
     if rows or any(scheme.rows is not None for scheme in schemes):
         ends = f"the table ends at {rows:,}; a longer one" if rows else "a longer table"
         next_step = f"{ends} must be trained (posenc.embedding.grow_table), or start from a checkpoint with RoPE"

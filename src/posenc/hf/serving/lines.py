@@ -36,6 +36,14 @@ from posenc.hf.sources.load import Config
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
 _TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
+TRAINERS = (
+    "axolotl",
+    "llama-factory",
+    "litgpt",
+    "verl",
+    "torchtitan",
+    "megatron",
+)  # transformers and trl read the file
 BY_FLAGS = ("vllm", "sglang", "llama.cpp")  # engines whose flags say a rotation
 
 
@@ -155,6 +163,7 @@ def serve_flags(
     length: int | None = None,
     engine_versions: Mapping[str, str] | None = None,
     folder: str = "DIR",
+    program: str | None = None,
 ) -> list[Line]:
     """A line for each engine: of an untouched config the folder as it is, of a changed rotation flags that say it.
 
@@ -165,9 +174,11 @@ def serve_flags(
         length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
         engine_versions: versions by engine ("vllm", "sglang", "llama.cpp", "mlx-lm"); default: the measured ones.
         folder: of the model, as lines name it.
+        program: one engine or trainer ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron", "trl");
+            None: every engine.
 
     Raises:
-        ValueError: for something else than a RopeConfig, for a length that is no count of tokens, and for an engine
+        ValueError: for something else than a RopeConfig, for a length that is no count of tokens, and for a program
             that is not known.
     """
     check_flag("exact", exact)
@@ -181,16 +192,25 @@ def serve_flags(
         raise ValueError(f"folder must be text, got {shown(folder)}")
     if set(engine_versions or {}) - set(ENGINES):
         raise ValueError(f"engine_versions must name {', '.join(ENGINES)}, got {shown(engine_versions)}")
+    if program is not None and not isinstance(program, str):
+        raise ValueError(f"program must be text, got {shown(program)}")
+    program = "transformers" if program == "trl" else program
+    if program is not None and program not in (*ENGINES, *TRAINERS):
+        raise ValueError(f"program must be one of {', '.join((*ENGINES, 'trl', *TRAINERS))}, got {shown(program)}")
     serving = Serving(config, length, folder, exact=exact, versions=dict(engine_versions or {}))
     serving = replace(serving, overridden=exact or serving.changed)
     reach = reach_of(config)
     if length is not None and reach is not None and length > reach:
         reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
-        return _refused(serving, reason)
+        return [line for line in _refused(serving, reason) if program in (None, line.engine)]
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
     reached = extended_length(config.rotations, recipes=serving.changed)
     declared = max((n for n in (max_length(config.text_config), reached) if n), default=None)
-    return list(serving_lines(replace(serving, length=length or declared)))
+    serving = replace(serving, length=length or declared)
+    if program in TRAINERS:
+        trainer = import_module(f"posenc.hf.serving.trainers.{program.replace('-', '_')}")
+        return [trainer.line(serving)]
+    return [line for line in serving_lines(serving) if program in (None, line.engine)]
 
 
 def serving_lines(serving: Serving) -> tuple[Line, ...]:

@@ -16,6 +16,7 @@ from posenc.hf.config.block_schema import Block
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in
+from posenc.hf.serving.settings import gain_of_yarn
 from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
@@ -110,23 +111,10 @@ def words_of_block(block: Block) -> list[str]:
     words += ["--yarn-orig-ctx", str(block["original_max_position_embeddings"])]
     for key in ("beta_fast", "beta_slow"):
         words += [f"--yarn-{key.replace('_', '-')}", f"{block[key]:.10g}"] if key in block else []
-    share = gain_of(block) / _rule(block["factor"], 1.0)
+    rule = gain_of_yarn({key: value for key, value in block.items() if key not in _GAIN})[0]
+    share = gain_of_yarn(block)[0] / rule
     words += [] if math.isclose(share, 1.0, rel_tol=1e-6) else ["--yarn-attn-factor", f"{share:.9g}"]
     return [*words, *base]
-
-
-def gain_of(block: Block) -> float:
-    """The gain of a YaRN block on rotated queries and keys."""
-    if block.get("attention_factor") is not None:
-        return float(block["attention_factor"])
-    scale, all_dim = float(block.get("mscale") or 0), float(block.get("mscale_all_dim") or 0)
-    if not (scale and all_dim):
-        return _rule(block["factor"], 1.0)
-    return _rule(block["factor"], scale) / _rule(block["factor"], all_dim)
-
-
-def _rule(factor: float, scale: float) -> float:
-    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def _of_gguf(serving: Serving) -> Line:

@@ -1,0 +1,35 @@
+"""axolotl: a YAML file; the model is loaded by transformers.
+
+Source: axolotl 0.19.0, loaders/utils.py (each key of overrides_of_model_config is set on the loaded config),
+    utils/schemas/deprecated.py (rope_scaling at the top is refused). Read in the released wheel, not run.
+"""
+
+from __future__ import annotations
+
+import json
+
+from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.text_config import length_key
+from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.overrides import block_in
+from posenc.hf.serving.settings import WRITE_FIRST, only_rope
+
+VERSION = "0.19.0"
+
+
+def line(serving: Serving) -> Line:
+    """The settings of axolotl."""
+    settings = {"base_model": serving.folder, "sequence_len": serving.length}
+    if not serving.overridden:
+        return Line("axolotl", VERSION, json.dumps(settings), None, "not run: transformers reads the file as it is")
+    text_config = serving.text_config
+    try:
+        rope = only_rope(serving)
+        if text_config.path or list(serving.config.rotations) != [ALL]:
+            raise ValueError("its overrides are set on the whole config, and not on a part of it")
+        block = block_in("transformers", rope, serving.length)
+    except ValueError as error:
+        return Line("axolotl", VERSION, "", None, f"{error}: {WRITE_FIRST}")
+    overrides = {"rope_parameters": block, length_key(text_config): serving.length}
+    settings["overrides_of_model_config"] = overrides  # type: ignore[assignment]
+    return Line("axolotl", VERSION, json.dumps(settings), None, "not run")

@@ -1,0 +1,25 @@
+"""verl: arguments of its trainers; the actor is transformers' or Megatron's, the rollout is vLLM or SGLang.
+
+Source: verl 0.9.1, workers/config/model.py (override_config is set on the actor's config). Read in the released wheel,
+    not run; whether the rollout's engine gets it was not seen.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.settings import WRITE_FIRST
+
+VERSION = "0.9.1"
+
+
+def line(serving: Serving) -> Line:
+    """The arguments of verl."""
+    if serving.overridden:
+        reason = "actor and rollout must have one rotation, and override_config is the actor's"
+        return Line("verl", VERSION, "", None, f"{reason}: {WRITE_FIRST}")
+    words = [f"actor_rollout_ref.model.path={serving.folder}"]
+    words += [f"actor_rollout_ref.rollout.max_model_len={serving.length}"] if serving.length else []
+    text = "not run: actor and rollout read one file; posenc serve says which engine computes it right"
+    return Line("verl", VERSION, shlex.join(words), None, text, words=tuple(words))
