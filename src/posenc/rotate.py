@@ -26,7 +26,7 @@ def rotated(
     k: Tensor,
     q_pos: Tensor,
     k_pos: Tensor,
-    length: int | RowLengths | None,
+    length: int | None,
     mask: Tensor | None,
     segments: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
@@ -103,14 +103,14 @@ def row_lengths_for(
 
 
 class RowLengths(NamedTuple):
-    """Instead of a length: what `row_lengths` found for the call that this one is a part of."""
+    """Tokens that rows or documents span, as `row_lengths` found them, for each query and each key of a call."""
 
     queries: Tensor  # (*batch, queries | 1)
     keys: Tensor  # (*batch, keys | 1)
 
 
 def some(lengths: Tensor, start: int, stop: int) -> Tensor:
-    """The entries of some tokens, where each has one of its own."""
+    """The lengths of tokens ``start … stop − 1``, where each token has one of its own."""
     return lengths if lengths.shape[-1] == 1 else lengths[..., start:stop]
 
 

@@ -43,11 +43,13 @@ def default_positions(
     documents = segments if segments.ndim == 2 else segments[None]
     rows = max(len(real), len(documents), len(count))
     real, documents, count = (t.expand(rows, -1) for t in (real, documents, count))
+    # A column in front stands for the cache: the document that goes on, for tokens before the first real one too.
     first = documents[:, :1] if before is None else _document(before).expand(rows, 1)
     index = torch.arange(1, tokens + 1, device=device)
     newest = torch.where(real, index, 0).cummax(-1).values  # padding belongs to the document of the real token before
     of_tokens = torch.cat([first, documents], 1).gather(1, newest)
     begins = of_tokens != torch.cat([first, of_tokens[:, :-1]], 1)
+    # Real tokens so far, those of the cache's document included; what had come when a document began is its 0.
     total = real.cumsum(-1) + count
     before_it = torch.where(begins, total - real.long(), 0).cummax(-1).values
     return (total - 1 - before_it).clamp(min=0)

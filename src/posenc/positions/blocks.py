@@ -31,6 +31,7 @@ def windows(coordinates: Tensor, sizes: Sizes, window: Sizes) -> Tensor:
     sizes, edges = sizes_of("sizes", sizes, axes), sizes_of("window", window, axes)
     number = torch.zeros(coordinates.shape[:-1], dtype=torch.int64, device=coordinates.device)
     at = floored(coordinates, times=[1] * axes, over=edges)
+    # Mixed radix, one digit an axis: how many windows an axis has is its size over the window's, rounded up.
     for along, size, edge in zip(at.unbind(-1), sizes, edges, strict=True):
         number = number * -(-size // edge) + along
     return number.masked_fill(nowhere(coordinates if axes > 1 else coordinates[..., 0], axes), -1)

@@ -115,6 +115,7 @@ def multimodal(
         if isinstance(piece, Text):
             places, after, spatial = on_all_axes(torch.arange(piece.tokens), AXES), float(piece.tokens), start
         else:
+            # Under a reset rows and columns begin at 0, while time goes on where the text has left it.
             (places, after), spatial = local(piece), 0 if resets else start
         blocks.append(places + _numbers(start, spatial, spatial))
         start = _integral(start + after)
@@ -146,6 +147,8 @@ def _pieces(row: Sequence[Part], strides: Sequence[float]) -> Iterator[Text | _P
         if not any(gaps):
             yield _Picture(frames, height, width, stride)
             continue
+        # A frame behind text is a block of its own: its time is that of the text before it, and its stride counts for
+        # nothing.
         yield _Picture(1, height, width, stride)
         for gap in gaps:
             yield Text(gap)
@@ -226,6 +229,8 @@ def _spread(span: float) -> _Local:
 
     def local(picture: _Picture) -> tuple[Tensor, float]:
         tokens = picture.frames * picture.height * picture.width
+        # The first token is one step behind the text's last id, and the last one lies at span − 1, so that text goes on
+        # at a whole id whatever the number of tokens.
         ids = torch.arange(1, tokens + 1, dtype=torch.float64) * (span / tokens) - 1
         return on_all_axes(ids, AXES), float(math.ceil(span))
 
@@ -240,6 +245,8 @@ def _circled(circle: Circle) -> _Local:
         if circle.centred:
             rows, columns = rows - (picture.height - 1) / 2, columns - (picture.width - 1) / 2
         radius = torch.maximum(rows, columns).max() if circle.radius == "auto" else circle.radius
+        # Two angles a token: where it is seen from the middle, stretched to a full turn, and its number among the
+        # tokens. alpha mixes them; where all are seen in one direction, there is no turn to be stretched.
         seen = torch.atan2(rows, columns)
         if seen.max() > seen.min():
             seen = (seen - seen.min()) / (seen.max() - seen.min()) * 2 * math.pi
@@ -251,6 +258,7 @@ def _circled(circle: Circle) -> _Local:
         places = torch.stack([2 * along, across - along, -across - along], -1)
         if circle.positive is not None:
             places = places + places.min().abs() + circle.positive
+        # Along (1, 1, 1): the same on all axes, so that a frame keeps its distance to every token of text.
         times = torch.arange(picture.frames, dtype=torch.float64) * picture.stride
         places = (places + times[:, None, None]).flatten(0, 1)
         return places, 1 + float(places.max())

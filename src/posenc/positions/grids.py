@@ -129,6 +129,7 @@ def aligned(coordinates: Tensor, sizes: Sizes, onto: Sizes, *, offset: float = 0
     sizes, onto = _sizes(coordinates, "sizes", sizes), _sizes(coordinates, "onto", onto)
     extra = number_of("offset", offset, least=0, most=0.5)
     both = [(old + extra, new) for old, new in zip(sizes, onto, strict=True)]
+    # (i + ½) · onto / size − ½, with numerator and divisor whole, so that one rounding is left.
     return affine(
         coordinates, times=[2 * new for _, new in both], plus=[new - old for old, new in both],
         over=[2 * old for old, _ in both],
@@ -172,6 +173,7 @@ def cropped(coordinates: Tensor, offset: float | Sequence[float], scale: float |
     offsets, scales = numbers("offset", offset, axes), numbers("scale", scale, axes)
     if min(scales) <= 0:
         raise ValueError(f"scale must be above 0, got {shown(scale)}")
+    # Twice offset + (i + ½) · scale − ½, over 2: the halves are whole then, as in `aligned`.
     plus = [2 * start + step - 1 for start, step in zip(offsets, scales, strict=True)]
     return affine(coordinates, times=[2 * step for step in scales], plus=plus, over=[2] * axes)
 
@@ -189,6 +191,7 @@ def floored(coordinates: Tensor, *, times: Sequence[int], over: Sequence[int]) -
     """⌊times · coordinate / over⌋, int64, an entry an axis; tokens without a place keep their mark."""
     values = wide(coordinates)
     factor, divisor = values.new_tensor(list(times)), values.new_tensor(list(over))
+    # Products of integers: a quotient of floats would fall below a whole number now and then.
     rows = torch.div(values * factor, divisor, rounding_mode="floor").long()
     return torch.where(values[..., :1] == NOWHERE, values.long(), rows)
 

@@ -80,11 +80,13 @@ def perturbed(
     still = within("still", still, 0, tokens, "tokens")
     still_axes = _axes(still_axes, axes)
     rows, device = coordinates.shape[:-2], device_of(generator)
+    # Two draws in this order, whole, whatever options are 0: one seed then gives one picture the same offset always.
     moved = torch.randn(*rows, 1, axes, generator=generator, device=device)
     noise = torch.randn(*rows, tokens - still, axes, generator=generator, device=device)
     noise = torch.cat([noise.new_zeros(*rows, still, axes), noise], -2)
     values = coordinates if coordinates.is_floating_point() else coordinates.float()
     trembles = values.new_tensor([axis not in still_axes for axis in range(axes)])
+    # Clamped to half a patch either way, so that no token passes its neighbour.
     shaken = values + (0.5 * intensity * noise).clamp(-0.5, 0.5).to(values) * trembles
     return _placed(coordinates, centred(shaken, sizes) + (offset * moved).to(values))
 

@@ -83,6 +83,7 @@ def _places(positions: Tensor, count: int, at: Place | tuple[float, ...]) -> Ten
     """``(*batch, count, axes)``."""
     axes, shape = positions.shape[-1], (*positions.shape[:-2], count, positions.shape[-1])
     if at == "nowhere":
+        # Their numbers go on from those of such tokens that are there, which tables of own rows tell apart.
         there = (positions[..., 0] == NOWHERE).sum(-1, keepdim=True)
         number = (there + torch.arange(count, device=positions.device)).to(positions.dtype).unsqueeze(-1)
         between = number.new_zeros(*number.shape[:-1], axes - 2)
@@ -98,9 +99,9 @@ def _middle(positions: Tensor) -> Tensor:
     """Half way between the smallest and the largest coordinate of each axis, of tokens that have a place."""
     if not positions.shape[-2]:
         raise ValueError(f"positions must hold tokens for at='centre', got {shown(positions)}: no token, no middle")
-    lost = positions[..., :1] == NOWHERE
-    first = positions.masked_fill(lost, torch.inf).amin(-2, keepdim=True)
-    last = positions.masked_fill(lost, -torch.inf).amax(-2, keepdim=True)
+    unplaced = positions[..., :1] == NOWHERE
+    first = positions.masked_fill(unplaced, torch.inf).amin(-2, keepdim=True)
+    last = positions.masked_fill(unplaced, -torch.inf).amax(-2, keepdim=True)
     return (first + last) / 2
 
 

@@ -89,6 +89,7 @@ def stream(
     for part in checked(parts):
         for block in _blocks(part, rule):
             blocks.append(block + start)
+            # Where frames lie farther apart in time than a picture is wide, the two rules differ: time is the largest.
             sides = block[:, 1:] if after == "side" and isinstance(part, Image | Video) else block
             start += int(sides.max()) + 1
     return torch.cat(blocks)
@@ -115,7 +116,7 @@ def following(positions: Tensor, tokens: int = 1) -> Tensor:
     if positions.is_floating_point() or not positions.shape[-2]:
         text = "positions must be integers, as ids of a stream are, of one token or more"
         raise ValueError(f"{text}, got {shown(positions)}")
-    last = positions.long().flatten(-2).amax(-1)
+    last = positions.long().flatten(-2).amax(-1)  # over tokens and axes: a picture's row or column may be the largest
     return on_all_axes(last[..., None] + torch.arange(1, tokens + 1, device=positions.device), positions.shape[-1])
 
 

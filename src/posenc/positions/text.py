@@ -27,6 +27,7 @@ def from_mask(mask: Tensor) -> Tensor:
             [0, 0, 0]])
     """
     check_rows("mask", mask, "(batch, tokens)", axes=(2,))
+    # Before the first real token the sum is 0, and 0 − 1 is no position: no table has a row for it.
     return (mask.bool().long().cumsum(-1) - 1).clamp(min=0)
 
 
@@ -41,6 +42,7 @@ def from_segments(segments: Tensor) -> Tensor:
     """
     check_rows("segments", segments, "(tokens,) or (batch, tokens)")
     index = torch.arange(segments.shape[-1], device=segments.device).expand(segments.shape)
+    # The newest index at which a document began, carried on by cummax, is the 0 of each token.
     starts = torch.ones_like(segments, dtype=torch.bool)
     starts[..., 1:] = segments[..., 1:] != segments[..., :-1]
     return index - torch.where(starts, index, 0).cummax(-1).values
@@ -68,6 +70,7 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
         if total < last:
             raise ValueError(f"total must be at least cu_seqlens[-1] = {last}, got {total}")
     index = torch.arange(last if total is None else total, device=cu_seqlens.device)
+    # right=True passes over empty documents; tokens past the last edge get the number behind the last document's.
     return torch.bucketize(index, cu_seqlens[1:].long(), right=True)
 
 

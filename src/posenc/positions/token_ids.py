@@ -128,6 +128,7 @@ def _parts(kinds: Tensor, sights: _Sights) -> Iterator[Part]:
 
 def _runs(numbers: Tensor) -> list[tuple[slice, int]]:
     """Where equal numbers stand side by side, and the number."""
+    # A run ends where the next number differs; pictures side by side are one run, which `_run` divides by grids.
     ends = [*((numbers.diff() != 0).nonzero().flatten() + 1).tolist(), len(numbers)]
     starts = [0, *ends[:-1]]
     return [(slice(start, end), int(numbers[start])) for start, end in zip(starts, ends, strict=True) if start < end]
