@@ -62,8 +62,6 @@ OWN = {  # where a file's tests are called otherwise
     "bias/_window": ["bias/test_swin.py", "bias/test_beit.py"],
     "embedding/_resize": ["embedding/test_resize.py"],
     "embedding/_rows": ["embedding/test_learned_grid.py", "embedding/test_learned.py"],
-    "score/_members": ["score/test_mixture.py"],
-    "score/_shares": ["score/test_mixture.py"],
     "score/_inputs": ["score/test_forget.py", "score/test_path.py"],
     "score/_qk_rotation": ["score/test_selective_rope.py", "score/test_repo.py"],
     "weight/sink": ["weight/test_sink.py"],

@@ -9,23 +9,10 @@ from itertools import groupby
 import pytest
 import torch
 
-from posenc import FIRE, CoPE, DynamicNTK, ForgetGate, RoPE, Shaw, YaRN
+from posenc import FIRE, DynamicNTK, YaRN
 from posenc.catalogue import CATALOGUE
-from posenc.score import Mixture
 from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_for, verdict
 from tests import broken
-
-
-def mixture_of_scores(num_heads: int, num_kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
-    """Members that keep token_states of the tokens, read besides v, look at content, and do nothing."""
-    members = [
-        [RoPE(head_dim), ForgetGate(dim, num_heads=num_heads)],
-        CoPE(head_dim, max_position=8, gates="separate", dim=dim, num_kv_heads=num_kv_heads),
-        Shaw(head_dim, max_distance=5, value_dim=value_dim),
-        [],
-    ]
-    return Mixture(members, num_heads, dim=dim, adaptive=True)
-
 
 VARIANTS = (
     Case.from_catalogue("sinusoidal", {"layout": "half"}, variant="half"),
@@ -127,14 +114,6 @@ VARIANTS = (
     ),
     replace(Case.from_catalogue("rope+cope"), exempt={"shuffled_positions": "keys must lie in the order of the text"}),
     Case.from_catalogue("mixture", {"adaptive": True}, variant="adaptive"),
-    Case(
-        "mixture_of_scores",
-        mixture_of_scores,
-        exempt={
-            "shuffled_positions": "keys must lie in the order of the text",
-            "fractional_positions": "a table has no rows between rows",
-        },
-    ),
     Case.from_catalogue("rope+mixture"),
     Case.from_catalogue("rope+dape"),
     Case.from_catalogue("rope+alibi"),

@@ -87,8 +87,8 @@ def test_classes_take_them_themselves():
 def test_what_the_caller_made_stays_as_it_is():
     bias, clex = KERPLE(4), CLEX(4, original_length=16)
     made = (
-        DAPE(bias, 4, dtype=torch.float64),
-        Mixture([bias, []], 4, dtype=torch.float64),
+        DAPE(bias, dtype=torch.float64),
+        Mixture([bias, []], num_heads=4, dtype=torch.float64),
         SelfExtend(RoPE(8, scaling=clex), group=2, window=4, dtype=torch.float64),
         RoPE(8, scaling=clex, dtype=torch.float64),
         MRoPE(8, sections=(2, 1, 1), scaling=clex, dtype=torch.float64),
@@ -97,7 +97,7 @@ def test_what_the_caller_made_stays_as_it_is():
     assert {p.dtype for p in (*bias.parameters(), *clex.parameters())} == {torch.float32}
     assert made[0].inner.weight.dtype == made[0].outer.bias.dtype == made[1].logits.dtype == torch.float64
     assert made[0].bias is made[5].bias is bias
-    assert DAPE(bias, 4, device="meta").inner.weight.is_meta
+    assert DAPE(bias, device="meta").inner.weight.is_meta
     assert not bias.p.is_meta
 
 

@@ -222,17 +222,14 @@ class ScoreEncoding(Encoding):
         """
         return None
 
-    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
-        """Structure: queries and keys to use instead of q and k, whose dot products contain all of `forward`; or None.
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor, *tuple[BiasEncoding, ...]] | None:
+        """Structure: queries and keys to use instead of q and k, and biases to add; or None.
 
+        The dot products of the former and the latter contain all of `forward`.
         The scale, a softcap and what other encodings add stay. ``context.mask`` may be None; `TokenOrder.used` says
         which tokens count.
         """
         return None
-
-    def extra_biases(self) -> Sequence[BiasEncoding]:
-        """Structure: biases that `forward` adds to the dot products of what `absorb_into_qk` returns."""
-        return ()
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """A term ``(batch, heads, queries, value_dim)`` that is added to ``weights @ v``; or None."""

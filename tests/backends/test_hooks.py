@@ -40,7 +40,7 @@ def test_a_hook_is_called_and_what_it_returns_counts(name, queries):
 
 
 def test_a_hook_of_a_module_inside():
-    encoding, (q, k, v) = DAPE(T5Bias(4), 4), qkv(1, 4, 40, 40)
+    encoding, (q, k, v) = DAPE(T5Bias(4)), qkv(1, 4, 40, 40)
     encoding.bias.register_forward_pre_hook(lambda *_: None)
     assert explain_backend(q, k, v, [encoding]).backend == "dense"
 

@@ -20,8 +20,8 @@ LISTS = {
     "rope+cope": lambda: [RoPE(8), CoPE(8, max_position=9, gates="separate", dim=6, num_kv_heads=2)],
     "sticks": lambda: [StickBreaking(remainder="own")],
     "sticks vector": lambda: [StickBreaking(remainder="vector", num_heads=4, value_dim=5)],
-    "dape": lambda: [DAPE(KERPLE(4), 4)],
-    "mixture": lambda: [Mixture([RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True), []], 4)],
+    "dape": lambda: [DAPE(KERPLE(4))],
+    "mixture": lambda: [Mixture([RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True), []], num_heads=4)],
 }
 
 
@@ -68,7 +68,7 @@ def test_one_block_lives_at_a_time():
     length = 1500
     q, k, v = (t.requires_grad_() for t in qkv(1, 2, length))
     with Largest() as seen:
-        attention(q, k, v, [DAPE(KERPLE(2), 2, hidden=2)], backend="rows").square().sum().backward()
+        attention(q, k, v, [DAPE(KERPLE(2), hidden=2)], backend="rows").square().sum().backward()
     assert q.numel() <= seen.elements < length * length
 
 

@@ -57,7 +57,7 @@ class TestTurnedLayouts:
 
 def test_future_keys_need_an_encoding_that_knows_them():
     q, k, v = qkv()
-    for encoding in (T5Bias(4), DAPE(T5Bias(4), 4), Mixture([[T5Bias(4)], []], 4)):
+    for encoding in (T5Bias(4), DAPE(T5Bias(4)), Mixture([[T5Bias(4)], []], num_heads=4)):
         with pytest.raises(ValueError, match=rf"^causal\b.*{type(encoding).__name__}"):
             attention(q, k, v, [encoding], causal=False)
     assert attention(q, k, v, [T5Bias(4, bidirectional=True)], causal=False).shape == q.shape

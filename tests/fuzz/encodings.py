@@ -231,18 +231,15 @@ def kerple(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 def dape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     kind = draw.choice(["KERPLE", "ALiBi", "T5Bias", "FIRE"]) if axes == 1 else "ALiBi2D"
     bias = Spec(kind, KINDS[kind](draw, sizes, axes))
-    return {"bias": bias, "num_heads": sizes.heads, "hidden": draw.integer(1, 12)}
+    return {"bias": bias, "hidden": draw.integer(1, 12)}
 
 
 def mixture(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     rotations = ["MixedRoPE", "PoPE"] if axes > 1 else ["RoPE", "RoPE", "PoPE"]
     biases = ["ALiBi2D"] if axes > 1 else ["ALiBi", "KERPLE", "T5Bias"]
-    scores = ["CoPE", "ForgetGate"] if axes > 1 else ["CoPE", "Shaw", "TransformerXL", "ForgetGate", "GRAPEAP"]
-    if sizes.head_dim % 2 == 0:
-        scores += ["GRAPEContext", "RePo", *([] if sizes.dim % sizes.num_kv_heads else ["SelectiveRoPE"])]
     members: list[list[Spec]] = []
     for _ in range(draw.integer(1, 3)):
-        kinds = [draw.choice(part) for part in (rotations, biases, scores) if draw.chance(0.45)]
+        kinds = [draw.choice(part) for part in (rotations, biases) if draw.chance(0.6)]
         if sizes.head_dim % 2:
             kinds = [kind for kind in kinds if kind not in ("RoPE", "MixedRoPE")]
         members.append([without_scaling(spec) for spec in make_specs(draw, kinds, sizes, axes)])

@@ -138,7 +138,7 @@ def reads_rotated(spec: Spec) -> bool:
     """Whether it reads queries or keys by themselves, after their rotation."""
     if spec.kind == "Mixture":
         held = inside(spec)[1:]
-        return any(s.kind in ROTATIONS or reads_rotated(s) for s in held)
+        return any(s.kind in ROTATIONS for s in held)
     tied = spec.options.get("tie") == "key" or bool(spec.options.get("rotated"))
     return spec.kind in ("Shaw", "PaTH", "DecomposedRelative", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext") or (
         spec.kind in ("CoPE", "GRAPEAP") and tied

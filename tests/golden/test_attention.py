@@ -173,7 +173,7 @@ def dape(arrays: Arrays, name: str) -> Call:
     state = {} if "p_slopes" in arrays else {f"bias.{n}": arrays[f"p_bias_{n}"].flatten() for n in "pa"}
     for layer, number in (("inner", 0), ("outer", 2)):
         state |= {f"{layer}.{n}": arrays[f"p_mlp2__{number}__{n}"] for n in ("weight", "bias")}
-    return Call(holding(DAPE(inner, heads, hidden=len(arrays["p_mlp2__0__bias"])), arrays, **state))
+    return Call(holding(DAPE(inner, hidden=len(arrays["p_mlp2__0__bias"])), arrays, **state))
 
 
 def sink(arrays: Arrays, name: str) -> Call:

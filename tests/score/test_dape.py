@@ -27,7 +27,7 @@ def context(q, k, mask=None):
 
 def test_a_silent_network_leaves_its_bias():
     q, k, v = qkv()
-    built = DAPE(KERPLE(4), 4)
+    built = DAPE(KERPLE(4))
     with torch.no_grad():
         built.outer.weight.zero_()
         built.outer.bias.zero_()
@@ -35,7 +35,7 @@ def test_a_silent_network_leaves_its_bias():
 
 
 def test_hidden_pairs_stay_finite_and_change_nothing():
-    built = spread(DAPE(ALiBi(4), 4))
+    built = spread(DAPE(ALiBi(4)))
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 3, 300, dtype=torch.float64))
     mask = torch.rand(3, 300, generator=torch.Generator().manual_seed(2)) < 0.5
     mask[1] = False
@@ -59,7 +59,7 @@ def test_catalogue_takes_kerple_or_a_bias_of_yours():
 
 test_refusals = refusals(
     {
-        "bias": [lambda: DAPE(RoPE(8), 4)],
-        "num_heads": [lambda: DAPE(KERPLE(8), 4), lambda: attention(*qkv(), [DAPE(KERPLE(8), 8)])],
+        "bias": [lambda: DAPE(RoPE(8))],
+        "num_heads": [lambda: attention(*qkv(), [DAPE(KERPLE(8))])],
     }
 )

@@ -85,7 +85,7 @@ class OwnScore(ScoreEncoding):
     lambda: Shaw(8, max_distance=4),
     lambda: CoPE(8, max_position=4, rotated=True),
     lambda: PaTH(16, head_dim=8, num_kv_heads=2),
-    lambda: Mixture([RoPE(8), []], 2),
+    lambda: Mixture([RoPE(8), []], num_heads=2),
     lambda: OwnScore(),
 ])  # fmt: skip
 def test_refused_with_encodings_that_rotate_or_read_q_or_k_by_themselves(other):

@@ -30,8 +30,8 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
         absorbed = encoding.absorb_into_qk(context)
         if absorbed is None:
             return call
-        q, k = (t.to(call.q.dtype) for t in absorbed)
-        bias = (*call.bias, *encoding.extra_biases())
+        q, k, *biases = absorbed
+        q, k, bias = q.to(call.q.dtype), k.to(call.q.dtype), (*call.bias, *biases)
         call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_states=call.score_states[1:])
     return call
 

@@ -1,4 +1,4 @@
-"""What score encodings read of a call: states of the keys' tokens, sums of gates, widths of q and k; validated."""
+"""What score encodings read of a call: products, biases, states of the keys' tokens, sums of gates; validated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.encoding import Context, no_autocast
+from posenc.encoding import BiasEncoding, Context, no_autocast
+from posenc.heads import by_key_head
 
 
 def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -49,6 +50,20 @@ def checked_token_state(
     return token_states if token_states.dtype == dtype else token_states.to(dtype)
 
 
+def products(context: Context) -> Tensor:
+    """q·k · scale, ``(batch, heads, queries, keys)``."""
+    return by_key_head(context.q, context.k.mT) * context.scale
+
+
+def bias_at(encoding: BiasEncoding, context: Context, dtype: torch.dtype) -> Tensor:
+    """The bias of a call in the precision of its scores, ``(batch | 1, heads, queries, keys)``."""
+    q_pos, k_pos = context.q_pos, context.k_pos
+    if dtype == torch.float64:
+        q_pos, k_pos = q_pos.double(), k_pos.double()
+    bias: Tensor = encoding(q_pos, k_pos).to(dtype)
+    return bias if bias.ndim == 4 else bias.unsqueeze(0)
+
+
 def later(gates: Tensor, seen: Tensor | None) -> Tensor:
     """For each key j, the sum of the gates of seen keys l > j.
 
@@ -65,10 +80,9 @@ def later(gates: Tensor, seen: Tensor | None) -> Tensor:
     return F.pad(backwards.cumsum(-1).flip(-1), (0, 1))[..., 1:]
 
 
-def own_index(scores: Tensor) -> Tensor:
-    """The index of each query among the keys, ``(queries, 1)``: the queries are the last of the keys."""
-    queries, keys = scores.shape[-2:]
-    return (torch.arange(queries, device=scores.device) + (keys - queries)).unsqueeze(-1)
+def own_index(queries: int, kept: Tensor) -> Tensor:
+    """The index of each query among the tokens of ``kept`` (batch, heads, tokens, …): queries are the last of them."""
+    return torch.arange(queries, device=kept.device) + (kept.shape[2] - queries)
 
 
 def check_width(encoding: nn.Module, head_dim: int, q: Tensor) -> None:

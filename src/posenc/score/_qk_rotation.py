@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from posenc.encoding import Context, Table, softcapped
 from posenc.frequencies.rotation import Layout
 from posenc.rotary._rotate import rotate_pairs
-from posenc.score._members import products
+from posenc.score._inputs import products
 
 
 def rotate_by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:

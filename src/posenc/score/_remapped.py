@@ -14,7 +14,7 @@ from torch import Tensor
 
 from posenc.arguments import check_number, shown
 from posenc.encoding import Context, Reads, RotaryEncoding, Scope, ScoreEncoding, softcapped
-from posenc.score._members import products
+from posenc.score._inputs import products
 from posenc.structure import Range, Ranges
 
 

@@ -9,7 +9,7 @@ biases that it has not seen. A bias that grows without bound (ALiBi) drowns the 
 million tokens float32 then keeps two digits, where KERPLE, FIRE and T5 lose nothing.
 Source: Zheng et al., DAPE: Data-Adaptive Positional Encoding for Length Extrapolation, arXiv 2405.14722, section on the
     method; hidden 32 and first values as in the authors' code (chuanyang-Zheng/DAPE).
-Over FIRE the authors' code gives FIRE's own network a LeakyReLU too: ``DAPE(FIRE(heads, leak=0.01), heads)``.
+Over FIRE the authors' code gives FIRE's own network a LeakyReLU too: ``DAPE(FIRE(heads, leak=0.01))``.
 Checked against: the authors' AliBi_DAPE and ParallelKerpleLog_DAPE: scores, weights and results; their FIRE_DAPE's
     formula, written out.
 Departs from the source: the code is causal; keys after the query, where it has biases of 0, have what the bias gives.
@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.arguments import check_heads, check_whole
+from posenc.arguments import check_whole
 from posenc.bias._affine import Affine
 from posenc.bias.kerple import KERPLE
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._members import bias_at, check_bias
+from posenc.score._inputs import bias_at
 from posenc.structure import HeadMixing
 
 _SLOPE = 0.01  # of the LeakyReLU below zero
@@ -39,17 +39,16 @@ class DAPE(ScoreEncoding):
     """Data-adaptive positional encoding.
 
     Args:
-        bias: what f adapts, such as ``KERPLE(8)`` or ``ALiBi(8)``.
-        num_heads: query heads.
+        bias: what f adapts, such as ``KERPLE(8)`` or ``ALiBi(8)``; f is for its ``num_heads``.
         hidden: units of f.
         device, dtype: of the parameters of f, as in torch.nn; the bias keeps its own.
 
     Raises:
-        ValueError: for sizes below 1, or a bias that is none or has another ``num_heads``.
+        ValueError: for sizes below 1, or a bias that is none.
 
     >>> from posenc import KERPLE, attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [DAPE(KERPLE(8), 8)]).shape
+    >>> attention(q, k, v, [DAPE(KERPLE(8))]).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -60,16 +59,16 @@ class DAPE(ScoreEncoding):
     def __init__(
         self,
         bias: BiasEncoding,
-        num_heads: int,
         *,
         hidden: int = 32,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_heads("num_heads", num_heads)
         check_whole("hidden", hidden)
-        check_bias(bias, num_heads)
+        if not isinstance(bias, BiasEncoding):
+            raise ValueError(f"bias must be a bias encoding, got {type(bias).__name__}")
+        num_heads = bias.num_heads
         self.num_heads, self.hidden, self.axes = num_heads, hidden, bias.axes
         self.bias, self.causal_only = bias, bias.causal_only
         self.inner = Affine(2 * num_heads, hidden)

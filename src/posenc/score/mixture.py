@@ -4,9 +4,9 @@
     w_hmi = softmax(logits_h + weight_h · x_i)                                    adaptive: per query token i
 
 score_m(s) is what member m alone makes of the scores s handed in: s_ij + scale · (R q_i·R k_j − q_i·k_j) for a
-rotation R, s_ij + b_ij for a bias. A member may be a list of encodings; the empty list (NoPE) leaves s as it is. What
-members add to the values (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
-training length each member does what it does alone, at weights that were learned before.
+rotation R, s_ij + b_ij for a bias. A member may be a list of both; the empty list (NoPE) leaves s as it is. x is the
+layer's input. All weights start equal. Past the training length each member does what it does alone, at weights that
+were learned before.
 Source: no paper. Circulating notes that choose dynamically between RoPE (arXiv 2104.09864, eq. 15) and ALiBi
     (arXiv 2108.12409, section 3) have s + w_r · (s_rope − s) + w_a · b; this is the sound form of that idea.
 Checked against: the formula written out; lists of one member; RoPE and ALiBi alone where a head gives one all weight.
@@ -15,55 +15,43 @@ Departs from the source: weights per head, or per head and query, where the note
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_flag, check_heads, check_whole
+from posenc.arguments import check_flag, check_heads, check_several, check_whole
 from posenc.bias.alibi import ALiBi
-from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
+from posenc.encoding import BiasEncoding, Context, Encoding, Reads, RotaryEncoding, ScoreEncoding, softcapped
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.rotary.rope import RoPE
-from posenc.score._inputs import own_index, token_state_of, wide_linear
-from posenc.score._members import (
-    alone,
-    channels,
-    checked,
-    packed,
-    read_by,
-    rotated,
-    rotations_of,
-    scores_of,
-    shape_kept,
-    unpacked,
-)
-from posenc.score._shares import Share
+from posenc.score._inputs import bias_at, own_index, products, token_state_of, wide_linear
+
+Member = tuple[RotaryEncoding | BiasEncoding, ...]
 
 
 class Mixture(ScoreEncoding):
     """A weighted sum of the scores that several encodings, or lists of them, would make.
 
     Args:
-        members: each a rotary, bias or score encoding, or a list of them, in which rotations act first, then biases,
-            then score encodings; the empty list is a member too.
+        members: each a rotary or bias encoding or a list of them, in which rotations act first; the empty list is a
+            member too. They are fixed from then on.
         num_heads: query heads.
         adaptive: whether weights also depend on the token of the query: ``attention(..., x=x)``. Its projection starts
             at zero, where it learns at once: a fresh adaptive mixture is a fresh mixture.
-        dim: width of the layer's input; needed where the mixture is adaptive or a member keeps some of it.
+        dim: width of the layer's input; needed where the mixture is adaptive.
         device, dtype: of its own parameters, as in torch.nn; members keep theirs.
 
     Put it in a list after rotations that all members share: members rotate what these have rotated.
 
     Raises:
-        ValueError: at construction for no member, embedding or weight encodings, another ``num_heads``, a missing
-            dim, and rotations that need what a score encoding does not receive: length-dependent ones, and xPos, for
-            which long calls are divided; at a call for whatever members refuse, or without the x or token_states that
-            they need.
+        ValueError: at construction for no member, encodings of other hook points, another ``num_heads``, a missing dim,
+            and length-dependent rotations, which need what a score encoding does not receive; at a call without the x
+            or token_states of an adaptive mixture, and for members that were exchanged, added or taken away.
 
     >>> from posenc import ALiBi, RoPE, attention
-    >>> mixture = Mixture([RoPE(64), ALiBi(8), []], 8)
+    >>> mixture = Mixture([RoPE(64), ALiBi(8), []], num_heads=8)
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
     >>> attention(q, k, v, [mixture]).shape
     torch.Size([1, 8, 16, 64])
@@ -76,8 +64,8 @@ class Mixture(ScoreEncoding):
     def __init__(
         self,
         members: Sequence[Encoding | Sequence[Encoding]],
-        num_heads: int,
         *,
+        num_heads: int,
         adaptive: bool = False,
         dim: int | None = None,
         device: Device = None,
@@ -90,35 +78,25 @@ class Mixture(ScoreEncoding):
         adaptive = check_flag("adaptive", adaptive)
         if adaptive and dim is None:
             raise ValueError("dim must be given for adaptive=True: the width of the layer's input")
-        lists = checked(members, num_heads)
-        scores = [score for member in lists for score in scores_of(member)]
-        self.num_heads, self.adaptive, self.dim = num_heads, adaptive, dim
-        several = sorted({encoding.axes for member in lists for encoding in member if encoding.axes})
+        self._made_of = _checked(members, num_heads)  # a tuple registers nothing
+        inside = [encoding for member in self._made_of for encoding in member]
+        several = sorted({encoding.axes for encoding in inside if encoding.axes})
         if len(several) > 1:
             raise ValueError(f"members must agree on how many coordinates a position has, got {several}")
+        self.num_heads, self.adaptive, self.dim = num_heads, adaptive, dim
         self.axes = several[0] if several else 0
-        self.causal_only = any(encoding.causal_only for member in lists for encoding in member)
-        self.reads = Reads(*map(any, zip(*(score.reads for score in scores), strict=True)))._replace(
-            rotated=any(score.reads.rotated for score in scores) or any(map(rotations_of, lists)),
-            key_counts=False,
-            own_key=adaptive or any(score.reads.own_key for score in scores),
-        )
-        self.scope = Scope(
-            by_rows=all(score.scope.by_rows for score in scores),
-            look_back=max((score.scope.look_back for score in scores), default=0),
-        )
-        self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
-        self._sizes = [(len(member), len(scores_of(member))) for member in lists]  # what the rest was made for
-        of_weights = (num_heads, len(lists)) if adaptive else None
-        self._shapes = (of_weights, *(shape_kept(score, dim) for score in scores))
-        self.logits = nn.Parameter(torch.empty(num_heads, len(lists)))
+        self.causal_only = any(encoding.causal_only for encoding in inside)
+        self.reads = Reads(rotated=any(isinstance(e, RotaryEncoding) for e in inside), own_key=adaptive)
+        self.members = nn.ModuleList(nn.ModuleList(member) for member in self._made_of)
+        self.logits = nn.Parameter(torch.empty(num_heads, len(self._made_of)))
         self.weight: nn.Parameter | None = None  # (num_heads · members, dim)
         if adaptive and dim is not None:
-            self.weight = nn.Parameter(torch.empty(num_heads * len(lists), dim))
-        biases = [(m, e) for m, member in enumerate(lists) for e in member if isinstance(e, BiasEncoding)]
-        self._shares = () if adaptive else tuple(Share(self, m, bias) for m, bias in biases)
+            self.weight = nn.Parameter(torch.empty(num_heads * len(self._made_of), dim))
+        # Made once, as a compiler follows no construction of modules inside a call.
+        biases = [(m, e) for m, member in enumerate(self._made_of) for e in member if isinstance(e, BiasEncoding)]
+        self._weighted = tuple(_WeightedBias(self, m, bias) for m, bias in biases)
         self.reset_parameters()
-        place_parameters(self, device, dtype, given=lists)
+        place_parameters(self, device, dtype, given=inside)
 
     def reset_parameters(self) -> None:
         """Logits and projection back to zero: equal weights. Members draw their own."""
@@ -134,54 +112,45 @@ class Mixture(ScoreEncoding):
         """
         if (x is not None) != self.adaptive:
             raise ValueError(f"x must {'' if self.adaptive else 'not '}be given where adaptive is {self.adaptive}")
-        if x is None:
+        projected = None if x is None else self.token_state(x)
+        if projected is None:
             return self.logits.to(torch.promote_types(self.logits.dtype, torch.float32)).softmax(-1)
-        logits = self._projected(x)
-        return (logits + self.logits.to(logits.dtype).unsqueeze(1)).softmax(-1)
+        return (projected + self.logits.to(projected.dtype).unsqueeze(1)).softmax(-1)
 
     def token_state(self, x: Tensor) -> Tensor | None:
-        """What the weights of each token and all members need, ``(batch, 1, tokens, channels)``."""
-        of_weights = self._projected(x) if self.adaptive else None
-        return packed([of_weights, *(score.token_state(x) for member in self._lists() for score in scores_of(member))])
-
-    def _projected(self, x: Tensor) -> Tensor:
-        """weight · x, ``(batch, heads, tokens, members)``, in float32 or better."""
+        """weight · x ``(batch, heads, tokens, members)``, where the mixture is adaptive; else None."""
         if self.weight is None:
-            raise RuntimeError("not adaptive: no projection of x")
+            return None
         return wide_linear(x, self.weight).view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
 
-    def _lists(self) -> list[list[Encoding]]:
-        """The members."""
-        modules = (member for member in self.members if isinstance(member, nn.ModuleList))
-        lists = [[encoding for encoding in member if isinstance(encoding, Encoding)] for member in modules]
-        if [(len(member), len(scores_of(member))) for member in lists] != self._sizes:
-            raise ValueError(
-                "members of a Mixture are fixed once it is made: its weights follow from them; make another"
-            )
-        return lists
-
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        shares, token_states = self._parts(scores, context)
-        mixed = scores.new_zeros(())
-        for share, member, kept_by in zip(shares, self._lists(), token_states, strict=True):
-            mixed = mixed + share * alone(member, scores, context, kept_by)
+        mixed = scores  # weights sum to 1: what is weighted is how far each member changes the scores
+        for share, member in zip(self._shares(context, scores.dtype), self._members(), strict=True):
+            after = _rotated(member, context)
+            if after is not context:
+                softcap = context.softcap
+                mixed = mixed + share * (softcapped(products(after), softcap) - softcapped(products(context), softcap))
+            for encoding in member:
+                if isinstance(encoding, BiasEncoding):
+                    mixed = mixed + share * bias_at(encoding, context, scores.dtype)
         return mixed
 
-    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
-        """Where members are rotations and biases: all their channels side by side, queries times their weights."""
-        lists = self._lists()
-        biased = any(isinstance(e, BiasEncoding) for member in lists for e in member)
-        rotates = any(map(rotations_of, lists))
-        if any(map(scores_of, lists)) or (self.adaptive and biased) or (rotates and context.softcap is not None):
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor, *tuple[BiasEncoding, ...]] | None:
+        """All rotations' channels side by side, queries times their weights; and the biases times theirs.
+
+        Not where weights differ by query and a bias has one value for all of them, nor under a softcap, which bends
+        each rotation's products alone.
+        """
+        rotates = self.reads.rotated
+        if (self.adaptive and self._weighted) or (rotates and context.softcap is not None):
             return None
+        members = self._members()
         if not rotates:
-            return context.q, context.k
-        size = context.q.shape[2], context.k.shape[2]
-        shares, _ = self._parts(context.q.new_empty(0, *size), context)
+            return context.q, context.k, *self._weighted
         queries, keys = [], []
         unrotated_share: Tensor | None = None  # members that rotate nothing share one product
-        for share, member in zip(shares, lists, strict=True):
-            after = rotated(member, context)
+        for share, member in zip(self._shares(context, context.q.dtype), members, strict=True):
+            after = _rotated(member, context)
             if after is context:
                 unrotated_share = share if unrotated_share is None else unrotated_share + share
                 continue
@@ -190,40 +159,95 @@ class Mixture(ScoreEncoding):
         if unrotated_share is not None:
             queries.append(context.q * unrotated_share)
             keys.append(context.k)
-        return torch.cat(queries, -1), torch.cat(keys, -1)
+        return torch.cat(queries, -1), torch.cat(keys, -1), *self._weighted
 
-    def extra_biases(self) -> tuple[Share, ...]:
-        return self._shares
+    def _shares(self, context: Context, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """The weight of each member, ``(batch | 1, heads, queries | 1, 1)``."""
+        logits = self.logits.to(dtype).view(1, self.num_heads, 1, -1)
+        if self.weight is not None:  # queries before the first key, which attend to none, take any weights
+            kept = token_state_of("Mixture", context, (self.num_heads, len(self._made_of)), dtype)
+            own = own_index(context.q.shape[2], kept)
+            logits = logits + kept.index_select(2, own.clamp(min=0))
+        return logits.softmax(-1).unsqueeze(-2).unbind(-1)
 
-    def output(self, weights: Tensor, context: Context) -> Tensor | None:
-        shares, token_states = self._parts(weights, context)
-        mixed: Tensor | None = None
-        for share, member, kept_by in zip(shares, self._lists(), token_states, strict=True):
-            read = read_by(member, weights, context, kept_by)
-            if read is not None:
-                mixed = share * read if mixed is None else mixed + share * read
-        return mixed
-
-    def _parts(self, scores: Tensor, context: Context) -> tuple[tuple[Tensor, ...], list[list[Tensor | None]]]:
-        """Per member its weights, ``(batch | 1, heads, queries | 1, 1)``, and the states of its score encodings."""
-        parts: list[Tensor | None] = [None] * len(self._shapes)
-        width = sum(channels(shape) for shape in self._shapes)
-        if width:
-            parts = unpacked(token_state_of("Mixture", context, (1, width), scores.dtype), self._shapes)
-        by_query, *rest = parts
-        logits = self.logits.to(scores.dtype).unsqueeze(1)  # (heads, 1, members)
-        if by_query is None:
-            logits = logits.unsqueeze(0)
-        else:  # queries before the first key, which attend to none, take any weights
-            logits = logits + by_query.index_select(2, own_index(scores).flatten().clamp(min=0))
-        remaining = iter(rest)
-        token_states = [[next(remaining) for _ in scores_of(member)] for member in self._lists()]
-        return logits.softmax(-1).unsqueeze(-2).unbind(-1), token_states
+    def _members(self) -> tuple[Member, ...]:
+        """The members; a ValueError unless they are those that the mixture was made of."""
+        present = [list(member) for member in self.members if isinstance(member, nn.ModuleList)]
+        if len(present) != len(self._made_of) or any(
+            len(now) != len(made) or any(a is not b for a, b in zip(now, made, strict=True))
+            for now, made in zip(present, self._made_of, strict=True)
+        ):
+            raise ValueError(
+                "members of a Mixture are fixed once it is made: its weights follow from them; make another"
+            )
+        return self._made_of
 
     def extra_repr(self) -> str:
-        names = [" + ".join(type(encoding).__name__ for encoding in member) or "none" for member in self._lists()]
+        names = [" + ".join(type(encoding).__name__ for encoding in member) or "none" for member in self._made_of]
         extra = f", adaptive=True, dim={self.dim}" if self.adaptive else ""
-        return f"{self.num_heads}, members=({', '.join(names)}){extra}"
+        return f"num_heads={self.num_heads}, members=({', '.join(names)}){extra}"
+
+
+class _WeightedBias(BiasEncoding):
+    """A bias of one member, times what heads give the member.
+
+    It owns no parameters: it reads the mixture's, which may have been replaced since.
+    """
+
+    def __init__(self, mixture: Mixture, member: int, bias: BiasEncoding) -> None:
+        super().__init__()
+        self.num_heads, self.axes, self.causal_only = mixture.num_heads, bias.axes, bias.causal_only
+        self._of = (mixture, member, bias)  # a tuple registers nothing
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """The mixture's parameters."""
+        return self._of[0].parameters(recurse)
+
+    def _times_share(self, values: Tensor) -> Tensor:
+        mixture, member, _ = self._of
+        share = mixture.logits.to(values.dtype).softmax(-1)[:, member]
+        return values * share.view(-1, *[1] * (values.ndim - 1))
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        bias: Tensor = self._of[2](q_pos, k_pos)
+        return self._times_share(bias) if bias.ndim == 3 else self._times_share(bias.transpose(0, 1)).transpose(0, 1)
+
+    def of_distance(self, distance: Tensor) -> Tensor | None:
+        values = self._of[2].of_distance(distance)
+        return None if values is None else self._times_share(values)
+
+
+def _checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) -> tuple[Member, ...]:
+    """Every member as a tuple; a ValueError where one cannot be given scores and context alone."""
+    if isinstance(members, Encoding):
+        raise ValueError(f"members must be a list, got one encoding: pass [{type(members).__name__}(...), ...]")
+    lists = [
+        [member] if isinstance(member, Encoding) else check_several("members", member)
+        for member in check_several("members", members)
+    ]
+    if not lists:
+        raise ValueError("members must hold at least one encoding or list of them; the empty list is one too")
+    for encoding in (e for member in lists for e in member):
+        name = type(encoding).__name__
+        if not isinstance(encoding, RotaryEncoding | BiasEncoding):
+            raise ValueError(f"members must be rotary or bias encodings, or lists of them: got {name}")
+        if isinstance(encoding, RotaryEncoding) and encoding.length_dependent:
+            raise ValueError(
+                f"members: the frequencies of this {name} depend on the length of a row, of which a score encoding "
+                "learns nothing; give it a scaling that does not"
+            )
+        heads = getattr(encoding, "num_heads", num_heads)
+        if heads != num_heads:
+            raise ValueError(f"num_heads of {name} is {heads}, but members must have num_heads = {num_heads}")
+    return tuple(map(tuple, lists))
+
+
+def _rotated(member: Member, context: Context) -> Context:
+    """The context with queries and keys after the rotations of a member; the same one where it has none."""
+    for encoding in member:
+        if isinstance(encoding, RotaryEncoding):
+            context = context.with_qk(*encoding(context.q, context.k, context.q_pos, context.k_pos))
+    return context
 
 
 def _rotation_bias_or_neither(shape: Mapping[str, object]) -> dict[str, object]:
@@ -240,7 +264,7 @@ ENTRY = Entry(
     formula="s_ij ← Σ_m softmax(logits_h)_m · score_m(s)_ij,  score_m what member m alone makes of s",
     source="no paper; its members here: RoPE, arXiv 2104.09864, and ALiBi, arXiv 2108.12409",
     parameters="heads × members per layer, times dim + 1 if adaptive, and the members'",
-    cost="one product as wide as all rotations together; with score encodings, each member's cost over all logits",
+    cost="one product as wide as all rotations together; adaptive or under a softcap, one product per rotation",
     past_training="each member behaves as it does alone, with the weights learned in training",
     reads="distances",
     extension="as its members",

@@ -33,8 +33,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
-from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
-from posenc.score._members import products
+from posenc.score._inputs import check_key_heads, check_width, products, token_state_of, wide_linear
 from posenc.structure import Reflections, single_sequence
 from posenc.tracing import tracing
 

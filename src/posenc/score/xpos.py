@@ -40,7 +40,7 @@ from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
 from posenc.positions.checking import is_default
 from posenc.rotary._rotate import rotate_pairs
-from posenc.score._members import products
+from posenc.score._inputs import products
 from posenc.tracing import has_values
 
 # How large the factors may become, as a power of e: float16 ends at e^11, the others at e^88. A score has two of them,

@@ -45,7 +45,7 @@ def test_visibility_equals_the_definition(name, situation):
 @pytest.mark.parametrize("hidden", [5, 400])
 def test_networks_of_any_width(hidden):
     """Of a wide network, few numbers of a tile have all their units at a time."""
-    expect_dense([DAPE(KERPLE(HEADS), HEADS, hidden=hidden).double()], 70)
+    expect_dense([DAPE(KERPLE(HEADS), hidden=hidden).double()], 70)
 
 
 def test_a_bias_of_a_picture():
@@ -54,7 +54,7 @@ def test_a_bias_of_a_picture():
     bias = SwinBias(HEADS, window=(12, 12))
     with torch.no_grad():
         bias.table.normal_(std=0.3)
-    encoding, tensors = DAPE(bias, HEADS).double(), qkv(2, HEADS, 144, dtype=torch.float64)
+    encoding, tensors = DAPE(bias).double(), qkv(2, HEADS, 144, dtype=torch.float64)
     results = []
     for backend in ("tiled", "dense"):
         leaves = [t.clone().requires_grad_() for t in tensors]
@@ -63,7 +63,7 @@ def test_a_bias_of_a_picture():
     assert max(gap(a, b) for a, b in zip(*results, strict=True)) < 1e-12
 
 
-NETWORK = DAPE(KERPLE(HEADS), HEADS)
+NETWORK = DAPE(KERPLE(HEADS))
 REFUSED = {
     "few queries": ([NETWORK], (3, 70), "the definition takes few queries"),
     "sticks": ([NETWORK, StickBreaking()], (70, 70), "stick-breaking has some at a time"),

@@ -91,7 +91,7 @@ SERVED = {
     "transformer_xl": TILES,
     "cope": TILES,
     "dape": TILES,
-    "mixture": ALL,  # of rotations and biases: by queries and keys side by side
+    "mixture": ALL,
     "stick-breaking": TILES,
     "sink": TILES,
     "ssmax": ALL,
@@ -149,7 +149,7 @@ REFUSED = {
     "a weight of its own": ([Halved()], {}, "Halved states no structure"),
     "a bias of its own": ([ByParity()], {}, "ByParity states no structure"),
     "a score of its own": (
-        [Mixture([Shaw(8, max_distance=3), []], 4)],
+        [Mixture([Shaw(8, max_distance=3), []], num_heads=4)],
         {},
         "Mixture states no structure for this call",
     ),

@@ -123,67 +123,28 @@ def dape(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) 
     return rounding.near(scores + bias + bent)
 
 
-class Members:
-    """A mixture's lists, with the rules for what each may hold."""
-
-    def __init__(
-        self,
-        encoded: Encoded,
-        rotations: dict[str, Rotation],
-        biases: dict[str, Bias],
-        scores: dict[str, Score],
-        reads: dict[str, Read],
-    ) -> None:
-        self.encoded, self.rotations, self.biases = encoded, rotations, biases
-        self.scores, self.reads = scores, reads
-        self.lists: list[list[Encoded]] = encoded.option("members")  # type: ignore[assignment]
-
-    def shares(self, call: Call) -> Tensor:
-        """How far heads, or each of their queries, heed members, ``(batch | 1, heads, queries | 1, members)``."""
-        logits = self.encoded.parameters["logits"][None, :, None, :]
-        if self.encoded.option("adaptive", False):
-            assert call.x is not None
-            by_token = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
-            of_heads = by_token.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
-            logits = logits + of_heads[:, :, call.key_index.clamp(min=0)]
-        return call.rounding.near(logits.softmax(-1))
-
-    def mixed(self, scores: Tensor, call: Call) -> Tensor:
-        total = torch.zeros(())
-        for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
-            total = total + share.unsqueeze(-1) * self.alone(member, scores, call)
-        return call.rounding.near(total)
-
-    def alone(self, member: list[Encoded], scores: Tensor, call: Call) -> Tensor:
-        """What one list makes of the scores: rotations, then biases, then score encodings."""
-        after = self.rotated(member, call)
-        if any(e.kind in self.rotations for e in member):
-            changed = _bare(after) - _bare(call)
-            scores = call.rounding.near(scores + changed)
+def mixture(
+    encoded: Encoded, scores: Tensor, call: Call, rotations: dict[str, Rotation], biases: dict[str, Bias]
+) -> Tensor:
+    """Each list alone, its rotations first and then its biases, times its share."""
+    lists: list[list[Encoded]] = encoded.option("members")  # type: ignore[assignment]
+    logits = encoded.parameters["logits"][None, :, None, :]
+    if encoded.option("adaptive", False):
+        assert call.x is not None
+        by_token = linear(call.x, encoded.parameters["weight"], None, call.rounding)
+        of_heads = by_token.unflatten(-1, (-1, len(lists))).transpose(1, 2)
+        logits = logits + of_heads[:, :, call.key_index.clamp(min=0)]
+    shares, total = call.rounding.near(logits.softmax(-1)), torch.zeros(())
+    for member, share in zip(lists, shares.unbind(-1), strict=True):
+        alone, after = scores, call
         for e in member:
-            if e.kind in self.biases:
-                scores = call.rounding.near(scores + self.biases[e.kind](e, call))
+            after = rotations[e.kind](e, after) if e.kind in rotations else after
+        if after is not call:
+            alone = call.rounding.near(alone + _bare(after) - _bare(call))
         for e in member:
-            if e.kind in self.scores:
-                scores = self.scores[e.kind](e, scores, after)
-        return scores
-
-    def rotated(self, member: list[Encoded], call: Call) -> Call:
-        for e in member:
-            if e.kind in self.rotations:
-                call = self.rotations[e.kind](e, call)
-        return call
-
-    def read(self, weights: Tensor, call: Call) -> Tensor | None:
-        """The value terms that members add to v, with the same shares."""
-        total: Tensor | None = None
-        for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
-            for e in member:
-                reading = self.reads[e.kind](e, weights, self.rotated(member, call)) if e.kind in self.reads else None
-                if reading is not None:
-                    part = share.unsqueeze(-1) * reading
-                    total = part if total is None else total + part
-        return total
+            alone = call.rounding.near(alone + biases[e.kind](e, call)) if e.kind in biases else alone
+        total = total + share.unsqueeze(-1) * alone
+    return call.rounding.near(total)
 
 
 def _bare(call: Call) -> Tensor:
@@ -208,17 +169,11 @@ SCORES: dict[str, Score] = {
     "TokenRelativeBias": score.token_relative, "PaTH": score.path, "DAPE": partial(dape, biases=BIASES),
     "DecomposedRelative": bias.decomposed, "GRAPEA": score.grape_a,
     "SelectiveRoPE": score.selective_rope, "GRAPEContext": score.grape_context, "RePo": score.repo,
-    "GRAPEAP": score.grape_ap,
+    "GRAPEAP": score.grape_ap, "Mixture": partial(mixture, rotations=ROTATIONS, biases=BIASES),
 }  # fmt: skip
 READS: dict[str, Read] = {"Shaw": score.shaw_values}
 
 
-def members_of(encoded: Encoded) -> Members:
-    return Members(encoded, ROTATIONS, BIASES, SCORES, READS)
-
-
-SCORES["Mixture"] = lambda encoded, scores, call: members_of(encoded).mixed(scores, call)
-READS["Mixture"] = lambda encoded, weights, call: members_of(encoded).read(weights, call)
 WEIGHTS = ("StickBreaking", "AttentionSink")
 LEFT_OUT = 0.01  # weights that tiles may leave out are below this many units of rounding
 
