@@ -6,9 +6,20 @@ import copy
 
 import pytest
 import torch
-from posenc.backends.call import explain_backend
 
-from posenc import FIRE, KERPLE, ALiBi, CoPE, DynamicNTK, Learned, RoPE, StickBreaking, attention, create_encoding
+from posenc import (
+    FIRE,
+    KERPLE,
+    ALiBi,
+    CoPE,
+    DynamicNTK,
+    Learned,
+    RoPE,
+    StickBreaking,
+    attention,
+    create_encoding,
+    explain_backend,
+)
 from posenc.frequencies import MultiScale
 from posenc.score import Mixture
 from tests.samples import gap, qkv, refusals
@@ -48,7 +59,7 @@ def test_narrow_modules_have_float32_weights(dtype):
 
 
 def test_a_head_that_heeds_one_member_is_that_member_alone():
-    mixture, (q, k, v) = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], num_heads=HEADS), qkv(1, HEADS, 40, WIDTH)
+    mixture, (q, k, v) = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], num_heads=HEADS), qkv(1, HEADS, 40, head_dim=WIDTH)
     for number, alone in enumerate(([RoPE(WIDTH)], [ALiBi(HEADS)], [])):
         with torch.no_grad():
             mixture.logits.zero_()[:, number] = 100.0
@@ -112,14 +123,14 @@ test_refusals = refusals(
             lambda: attention(*qkv(), [Mixture([RoPE(8)], num_heads=2)]),
         ],
         "x": [
-            lambda: attention(*qkv(), [Mixture([[]], num_heads=4, adaptive=True, dim=5)]),
-            lambda: attention(*qkv(), [Mixture([[]], num_heads=4, adaptive=True, dim=5)], x=torch.ones(2, 6, 4)),
+            lambda: attention(*qkv(), [Mixture([RoPE(8), []], num_heads=4, adaptive=True, dim=5)]),
+            lambda: attention(*qkv(), [Mixture([RoPE(8), []], num_heads=4, adaptive=True, dim=5)], x=torch.ones(2, 6, 4)),
             lambda: Mixture([RoPE(8)], num_heads=4).weights_of(torch.ones(1, 2, 8)),
             lambda: Mixture([RoPE(8)], num_heads=4, adaptive=True, dim=8).weights_of(),
         ],
         "token_states": [
             lambda: attention(
-                *qkv(), [Mixture([[]], num_heads=4, adaptive=True, dim=5)], token_states=[torch.zeros(2, 4, 6)]
+                *qkv(), [Mixture([RoPE(8), []], num_heads=4, adaptive=True, dim=5)], token_states=[torch.zeros(2, 4, 6)]
             )
         ],
         "head_dim": [lambda: attention(*qkv(), [Mixture([RoPE(16)], num_heads=4)])],

@@ -10,6 +10,7 @@ from posenc import (
     ALiBi,
     BiasEncoding,
     LogCPB,
+    ScoreEncoding,
     Shaw,
     T5Bias,
     TransformerXL,
@@ -18,7 +19,6 @@ from posenc import (
     explain_backend,
 )
 from posenc.catalogue import CATALOGUE
-from posenc.score import Mixture
 from posenc.testing import Case
 from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
 from tests.samples import qkv
@@ -144,15 +144,18 @@ class ByParity(BiasEncoding):
         return ((k_pos % 2)[..., None, :] - (q_pos % 2)[..., None]).expand(4, -1, -1).float()
 
 
+class Sharpened(ScoreEncoding):
+    """Says nothing of itself."""
+
+    def forward(self, scores, context):
+        return 2 * scores
+
+
 POSITIONS = {"q_pos": torch.arange(100)}
 REFUSED = {
     "a weight of its own": ([Halved()], {}, "Halved states no structure"),
     "a bias of its own": ([ByParity()], {}, "ByParity states no structure"),
-    "a score of its own": (
-        [Mixture([Shaw(8, max_distance=3), []], num_heads=4)],
-        {},
-        "Mixture states no structure for this call",
-    ),
+    "a score of its own": ([Sharpened()], {}, "Sharpened states no structure for this call"),
     "positions with a bias": ([ALiBi(4)], POSITIONS, "positions"),
     "positions with a network": ([FIRE(4)], POSITIONS, "positions"),
     "positions with vectors": ([Shaw(8, max_distance=3)], POSITIONS, "positions"),
