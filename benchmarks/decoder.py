@@ -21,9 +21,10 @@ from measuring import header, store
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import ALiBi, RoPE, StickBreaking, T5Bias
+from posenc import ALiBi, RoPE, T5Bias
 from posenc.encoding import Encoding
 from posenc.layers import KVCache, SelfAttention
+from posenc.weight import StickBreaking
 
 LAYERS, DIM, HEADS, WIDTH, VOCABULARY = 12, 512, 8, 64, 1024
 GOALS = {"RoPE": 1.0, "ALiBi": 0.95, "T5": 0.95, "stick-breaking": 0.95}  # tokens a second, by hand being 1

@@ -16,8 +16,8 @@ import torch
 from measuring import header, store
 from torch import Tensor
 
-from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, RotaryEncoding
-from posenc.rotary import ComRoPEAP, ComRoPELD, LieRE, VJEPARoPE
+from posenc import AxialRoPE, MRoPE, RoPE, RotaryEncoding
+from posenc.rotary import ComRoPEAP, ComRoPELD, LieRE, MixedRoPE, VJEPARoPE
 from posenc.testing import exactness
 
 HEADS, WIDTH = 2, 64

@@ -23,8 +23,8 @@ from measuring import header, paired, peak_growth, random_qkv, store
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc import Encoding, LogCPB, SwinBias, attention
-from posenc.bias import ALiBi2D, offset
+from posenc import Encoding, attention
+from posenc.bias import ALiBi2D, LogCPB, SwinBias, offset
 from posenc.positions import grid
 from posenc.score import DecomposedRelative
 

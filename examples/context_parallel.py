@@ -8,7 +8,8 @@ import torch.distributed.nn.functional  # now: loaded while there is a group, it
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
-from posenc import ForgetGate, RoPE, attention, positions, sharded_attention
+from posenc import ForgetGate, RoPE, attention, positions
+from posenc.distributed import sharded_attention
 
 TOKENS, DIM, HEADS, WORLD = 64, 32, 4, 2
 

@@ -4,12 +4,12 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, ViTConfig, ViTModel
 
-from posenc import AxialRoPE, LearnedGrid, MixedRoPE, SwinBias, attention
-from posenc.bias import ALiBi2D
+from posenc import AxialRoPE, LearnedGrid, attention
+from posenc.bias import ALiBi2D, SwinBias
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import EmbeddingEncoding
 from posenc.positions import grid, with_prefix
-from posenc.rotary import ComRoPEAP
+from posenc.rotary import ComRoPEAP, MixedRoPE
 
 
 def attend(layer, q, k, v, mask, *, scaling, positions, **options):

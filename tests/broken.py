@@ -5,23 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from posenc import (
-    ALiBi,
-    AxialRoPE,
-    BiasEncoding,
-    Learned,
-    RoPE,
-    ScoreEncoding,
-    Shaw,
-    Sinusoidal,
-    T5Bias,
-    WeightEncoding,
-)
+from posenc import ALiBi, AxialRoPE, BiasEncoding, Learned, RoPE, ScoreEncoding, Sinusoidal, T5Bias, WeightEncoding
 from posenc.bias import DistanceBias
 from posenc.dtypes import precision
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
 from posenc.frequencies.modules import DynamicPositionInterpolation
-from posenc.positions import nowhere
+from posenc.positions.checking import nowhere
+from posenc.score import Shaw
 
 
 class Sound(DistanceBias):

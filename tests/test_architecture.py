@@ -250,6 +250,15 @@ def test_reading_a_configuration_loads_no_torch(before: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(("name", "most"), [("RoPE", 40), ("ALiBi", 20), ("ForgetGate", 20), ("attention", 60)])
+def test_a_name_loads_few_modules(name: str, most: int) -> None:
+    """Who imports one encoding waits for no other: packages of hook points import their modules when they are used."""
+    code = f"import sys; from posenc import {name}; print(*(m for m in sys.modules if m.split('.')[0] == 'posenc'))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = ran.stdout.split()
+    assert len(loaded) <= most, "\n".join(loaded)
+
+
 def test_import_loads_torch_only() -> None:
     """Also where configurations are read."""
     code = "import sys, torch; torched = set(sys.modules)\nfor module in ('posenc', 'posenc.hf'):\n"

@@ -16,13 +16,14 @@ import pytest
 import torch
 
 import posenc
-from posenc import KERPLE, Encoding, RoPE, positions
+from posenc import Encoding, RoPE, positions
 from posenc.arguments import check_flag, check_heads, check_kv_heads, check_number, check_table
+from posenc.bias import KERPLE
 from posenc.diffusion import latents
 from posenc.frequencies import Scaling
 from posenc.frequencies.host import Formula
 from posenc.layers import FoXPro, KVCache, SelfAttention
-from posenc.positions import Audio, Image, Text, Video, grid
+from posenc.positions import Audio, Image, Text, Video, checking, grid
 
 Call = tuple[str, Callable[..., object], dict[str, object]]
 WRONG: tuple[object, ...] = (
@@ -199,11 +200,11 @@ BUILDERS: list[Call] = [
     call("skipped", tokens=3, max_length=8, text_length=6, batch=2, generator=torch.Generator()),
     call("perturbed", **GRID, intensity=0.5, offset=0.1, still=1, still_axes=(0,), generator=torch.Generator()),
     call("augmented", coordinates=grid(2, 3), shift=0.1, jitter=2.0, rescale=2.0, generator=torch.Generator()),
-    ("check", lambda **given: positions.check("positions", **given),
+    ("check", lambda **given: checking.check("positions", **given),
      {"positions": ROW, "tokens": 4, "batch": 1, "axes": 1}),
-    ("check", lambda **given: positions.check("positions", **given),
+    ("check", lambda **given: checking.check("positions", **given),
      {"positions": grid(2, 3), "tokens": 6, "batch": 1, "axes": 2}),
-    ("check_dtype", lambda **given: positions.check_dtype("positions", **given), {"positions": ROW}),
+    ("check_dtype", lambda **given: checking.check_dtype("positions", **given), {"positions": ROW}),
     call("nowhere", positions=ROW, axes=1),
     call("nowhere", positions=grid(2, 3), axes=2),
     call("span", positions=ROW),
@@ -340,15 +341,15 @@ def test_every_callable_and_every_argument_is_there():
     ("max_length and dim", lambda: posenc.Learned(2**16, max_length=2**20)),
     ("max_length and dim", lambda: posenc.embedding.Abacus(2**16, max_length=2**20)),
     ("size and dim", lambda: posenc.LearnedGrid(1024, size=(2**13, 2**13))),
-    ("max_distance and head_dim", lambda: posenc.Shaw(128, max_distance=2**30)),
-    ("max_position and head_dim", lambda: posenc.CoPE(128, max_position=2**30)),
-    ("relative and head_dim", lambda: posenc.CoPE(128, max_position=4, relative=2**30)),
+    ("max_distance and head_dim", lambda: posenc.score.Shaw(128, max_distance=2**30)),
+    ("max_position and head_dim", lambda: posenc.score.CoPE(128, max_position=2**30)),
+    ("relative and head_dim", lambda: posenc.score.CoPE(128, max_position=4, relative=2**30)),
     ("num_kv_heads, head_dim and dim",
-     lambda: posenc.CoPE(2**14, max_position=4, gates="separate", dim=2**14, num_kv_heads=99)),
-    ("num_kv_heads, head_dim and rank", lambda: posenc.PaTH(2**14, head_dim=2**14, num_kv_heads=64, rank=None)),
-    ("num_heads and head_dim", lambda: posenc.TransformerXL(2**16, num_heads=4, head_dim=2**17)),
-    ("window and num_heads", lambda: posenc.SwinBias(64, (2**14, 2**14))),
-    ("window and num_heads", lambda: posenc.BEiTBias(64, (2**14, 2**14))),
+     lambda: posenc.score.CoPE(2**14, max_position=4, gates="separate", dim=2**14, num_kv_heads=99)),
+    ("num_kv_heads, head_dim and rank", lambda: posenc.score.PaTH(2**14, head_dim=2**14, num_kv_heads=64, rank=None)),
+    ("num_heads and head_dim", lambda: posenc.score.TransformerXL(2**16, num_heads=4, head_dim=2**17)),
+    ("window and num_heads", lambda: posenc.bias.SwinBias(64, (2**14, 2**14))),
+    ("window and num_heads", lambda: posenc.bias.BEiTBias(64, (2**14, 2**14))),
     ("layers and hidden", lambda: posenc.bias.DistanceMLP(4, hidden=2**16, layers=64)),
     ("num_kv_heads, head_dim and block", lambda: posenc.rotary.ComRoPEAP(2**16, num_heads=512, block=2**10)),
     ("num_kv_heads, head_dim and block", lambda: posenc.rotary.LieRE(2**16, num_heads=512)),

@@ -12,7 +12,6 @@ from posenc import (
     ForgetGate,
     Learned,
     RoPE,
-    Shaw,
     Sinusoidal,
     T5Bias,
     create_encoding,
@@ -28,6 +27,7 @@ from posenc.entry import READS
 from posenc.hf.config.encoding_spec import encoding_specs
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.specs import Shape, build_encodings
+from posenc.score import Shaw
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
 INSTANCES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from posenc import ALiBi, Shaw, T5Bias, XPos
+from posenc import ALiBi, T5Bias
 from posenc.bias import Sandwich
-from posenc.score import DataDependentALiBi
+from posenc.score import DataDependentALiBi, Shaw, XPos
 from posenc.testing.backends import SITUATIONS, situations
 from posenc.testing.cases import Case
 

@@ -9,7 +9,8 @@ from itertools import groupby
 import pytest
 import torch
 
-from posenc import FIRE, DynamicNTK, YaRN
+from posenc import DynamicNTK, YaRN
+from posenc.bias import FIRE
 from posenc.catalogue import CATALOGUE
 from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_for, verdict
 from tests import broken

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from posenc import ALiBi, Learned, RoPE, Shaw, Sinusoidal, T5Bias, WeightEncoding
+from posenc import ALiBi, Learned, RoPE, Sinusoidal, T5Bias, WeightEncoding
 from posenc.encoding import HOOK_POINTS, Encoding, hook_point_of
+from posenc.score import Shaw
 
 
 @pytest.mark.parametrize(

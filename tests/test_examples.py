@@ -16,12 +16,12 @@ from posenc import Encoding
 EXAMPLES = Path(__file__).parents[1] / "examples"
 IN_THE_PLANE: dict[str, Callable[[], Encoding]] = {
     "AxialRoPE, DINOv3's": lambda: posenc.AxialRoPE(16, convention="dinov3"),
-    "MixedRoPE, golden": lambda: posenc.MixedRoPE(16, num_heads=4, directions="golden"),
+    "MixedRoPE, golden": lambda: posenc.rotary.MixedRoPE(16, num_heads=4, directions="golden"),
     "LieRE in planes": lambda: posenc.rotary.LieRE(16, num_heads=4, block=2),
     "ComRoPEAP in small blocks": lambda: posenc.rotary.ComRoPEAP(16, num_heads=4, block=4),
     "ComRoPELD": lambda: posenc.rotary.ComRoPELD(16, num_heads=4, block=8),
-    "BEiTBias": lambda: posenc.BEiTBias(4, (8, 8)),
-    "LogCPB": lambda: posenc.LogCPB(4, axes=2),
+    "BEiTBias": lambda: posenc.bias.BEiTBias(4, (8, 8)),
+    "LogCPB": lambda: posenc.bias.LogCPB(4, axes=2),
     "SinusoidalGrid, SimpleViT's": lambda: posenc.embedding.SinusoidalGrid(64, family="simplevit"),
     "LearnedGrid with a class token": lambda: posenc.LearnedGrid(64, size=(8, 8), prefix=1),
 }
@@ -54,7 +54,7 @@ def test_a_vit_without_positions_ignores_order(vision_transformer: dict[str, Any
     rotated = pixels.roll(8, -1)  # the columns of patches change places
     with torch.no_grad():
         assert torch.allclose(model(pixels)[:, 0], model(rotated)[:, 0], atol=1e-5)
-    placed = vision_transformer["GridViT"](config, lambda: posenc.SwinBias(4, (2, 2))).eval()
+    placed = vision_transformer["GridViT"](config, lambda: posenc.bias.SwinBias(4, (2, 2))).eval()
     with torch.no_grad():
         for layer in placed.layers:
             layer.attention.encodings[0].table.normal_()

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from posenc import KERPLE, ALiBi, MRoPE, RoPE, T5Bias, YaRN, attention, create_encoding
+from posenc import ALiBi, MRoPE, RoPE, T5Bias, YaRN, attention, create_encoding
+from posenc.bias import KERPLE
 from posenc.catalogue import CATALOGUE
 from posenc.encoding import EmbeddingEncoding
 from posenc.frequencies import CLEX

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import posenc_cli
-from posenc import AxialRoPE, CoPE, NTKAware, PositionInterpolation, RoPE, StickBreaking, YaRN, attention
+from posenc import AxialRoPE, NTKAware, PositionInterpolation, RoPE, YaRN, attention
 from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
@@ -22,6 +22,8 @@ from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.figures.named import NAMED, SHOWN
 from posenc.frequencies import DyPE
 from posenc.positions import grid
+from posenc.score import CoPE
+from posenc.weight import StickBreaking
 
 SVG = "{http://www.w3.org/2000/svg}"
 

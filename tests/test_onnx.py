@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posenc import FIRE, KERPLE, ALiBi, ForgetGate, RoPE, T5Bias, YaRN
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, YaRN
+from posenc.bias import FIRE, KERPLE
 from posenc.layers import SelfAttention
 from posenc.onnx import OPSET, rotary_operator
 

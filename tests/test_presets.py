@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import AxialRoPE, MixedRoPE, MRoPE, PositionInterpolation, attention
+from posenc import AxialRoPE, MRoPE, PositionInterpolation, attention
 from posenc.diffusion import MODELS, PRESETS, Preset, latents, preset
 from posenc.diffusion.rules import region
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
 from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid
+from posenc.rotary import MixedRoPE
 from tests.golden import config, load, names
 from tests.samples import gap
 

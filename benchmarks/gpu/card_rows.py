@@ -19,22 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from posenc import (
-    FIRE,
-    ALiBi,
-    CoPE,
-    Encoding,
-    ForgetGate,
-    RoPE,
-    ScoreEncoding,
-    StickBreaking,
-    T5Bias,
-    attention,
-    explain_backend,
-)
+from posenc import ALiBi, Encoding, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention, explain_backend
+from posenc.bias import FIRE
 from posenc.bias.alibi import alibi_slopes
 from posenc.layers import KVCache, SelfAttention, StaticKVCache
 from posenc.layers.cache.keys import NewTokens
+from posenc.score import CoPE
+from posenc.weight import StickBreaking
 
 Call = Callable[..., Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from posenc import FIRE, ALiBi, CoPE, ForgetGate, RoPE, ScoreEncoding, StickBreaking, T5Bias, attention
-from posenc.bias import KERPLE, Sandwich
+from posenc import ALiBi, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
+from posenc.bias import FIRE, KERPLE, Sandwich
 from posenc.encoding import EmbeddingEncoding
 from posenc.layers import KVCache, SelfAttention
+from posenc.score import CoPE
 from posenc.testing.cases import Case
+from posenc.weight import StickBreaking
 
 Run = Callable[[], object]
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
+    from posenc import attention_maps as attention_maps
     from posenc import backends as backends
     from posenc import bias as bias
     from posenc import catalogue as catalogue
     from posenc import diffusion as diffusion
+    from posenc import distributed as distributed
     from posenc import embedding as embedding
     from posenc import evaluation as evaluation
     from posenc import frequencies as frequencies
@@ -29,64 +31,60 @@ if TYPE_CHECKING:
     from posenc import onnx as onnx
     from posenc import positions as positions
     from posenc import rotary as rotary
+    from posenc import schedule as schedule
     from posenc import score as score
     from posenc import search as search
     from posenc import weight as weight
-    from posenc.attend import Explanation, attention, explain_backend
-    from posenc.attention_maps import attention_lse, read_attention
-    from posenc.bias import FIRE, KERPLE, ALiBi, BEiTBias, LogCPB, SwinBias, T5Bias
-    from posenc.catalogue import create_encoding, encoding_info, list_encodings, parse_encodings
-    from posenc.distributed.parallel import sharded_attention
-    from posenc.embedding import Learned, LearnedGrid, Sinusoidal
-    from posenc.encoding import (
-        BiasEncoding,
-        Context,
-        EmbeddingEncoding,
-        Encoding,
-        RotaryEncoding,
-        ScoreEncoding,
-        WeightEncoding,
-    )
-    from posenc.frequencies import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, YaRN
-    from posenc.rotary import AxialRoPE, MixedRoPE, MRoPE, RoPE
-    from posenc.schedule import Schedule
-    from posenc.score import CoPE, ForgetGate, LogN, PaTH, Shaw, TransformerXL, XPos
-    from posenc.weight import AttentionSink, StickBreaking
-
-    FoX = ForgetGate
+    from posenc.attend import Explanation as Explanation
+    from posenc.attend import attention as attention
+    from posenc.attend import explain_backend as explain_backend
+    from posenc.attention_maps import read_attention as read_attention
+    from posenc.bias import ALiBi as ALiBi
+    from posenc.bias import T5Bias as T5Bias
+    from posenc.catalogue import create_encoding as create_encoding
+    from posenc.catalogue import encoding_info as encoding_info
+    from posenc.catalogue import list_encodings as list_encodings
+    from posenc.catalogue import parse_encodings as parse_encodings
+    from posenc.embedding import Learned as Learned
+    from posenc.embedding import LearnedGrid as LearnedGrid
+    from posenc.embedding import Sinusoidal as Sinusoidal
+    from posenc.encoding import BiasEncoding as BiasEncoding
+    from posenc.encoding import Context as Context
+    from posenc.encoding import EmbeddingEncoding as EmbeddingEncoding
+    from posenc.encoding import Encoding as Encoding
+    from posenc.encoding import RotaryEncoding as RotaryEncoding
+    from posenc.encoding import ScoreEncoding as ScoreEncoding
+    from posenc.encoding import WeightEncoding as WeightEncoding
+    from posenc.frequencies import DynamicNTK as DynamicNTK
+    from posenc.frequencies import Llama3 as Llama3
+    from posenc.frequencies import LongRoPE as LongRoPE
+    from posenc.frequencies import NTKAware as NTKAware
+    from posenc.frequencies import PositionInterpolation as PositionInterpolation
+    from posenc.frequencies import YaRN as YaRN
+    from posenc.rotary import AxialRoPE as AxialRoPE
+    from posenc.rotary import MRoPE as MRoPE
+    from posenc.rotary import RoPE as RoPE
+    from posenc.score import ForgetGate as ForgetGate
+    from posenc.score import LogN as LogN
+    from posenc.weight import AttentionSink as AttentionSink
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, _ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "posenc.attend": "Explanation attention explain_backend",
-        "posenc.distributed.parallel": "sharded_attention",
-        "posenc.attention_maps": "attention_lse read_attention",
-        "posenc.bias": "FIRE KERPLE ALiBi BEiTBias LogCPB SwinBias T5Bias",
-        "posenc.catalogue": "create_encoding encoding_info list_encodings parse_encodings",
-        "posenc.embedding": "Learned LearnedGrid Sinusoidal",
-        "posenc.encoding": "BiasEncoding Context EmbeddingEncoding "
-        "Encoding RotaryEncoding ScoreEncoding WeightEncoding",
-        "posenc.frequencies": "DynamicNTK Llama3 LongRoPE NTKAware PositionInterpolation Proportional YaRN",
-        "posenc.rotary": "AxialRoPE MixedRoPE MRoPE RoPE",
-        "posenc.schedule": "Schedule",
-        "posenc.score": "CoPE ForgetGate LogN PaTH Shaw TransformerXL XPos",
-        "posenc.weight": "AttentionSink StickBreaking",
+        "posenc.attend": "attention explain_backend Explanation",
+        "posenc.attention_maps": "read_attention",
+        "posenc.catalogue": "create_encoding parse_encodings encoding_info list_encodings",
+        "posenc.encoding": "Encoding EmbeddingEncoding RotaryEncoding BiasEncoding ScoreEncoding WeightEncoding "
+        "Context",
+        "posenc.embedding": "Sinusoidal Learned LearnedGrid",
+        "posenc.rotary": "RoPE AxialRoPE MRoPE",
+        "posenc.frequencies": "PositionInterpolation NTKAware DynamicNTK YaRN Llama3 LongRoPE",
+        "posenc.bias": "ALiBi T5Bias",
+        "posenc.score": "ForgetGate LogN",
+        "posenc.weight": "AttentionSink",
     },
-    aliases={"FoX": "ForgetGate"},  # the name of its paper's model
-    submodules="backends bias catalogue diffusion distributed embedding engines evaluation explorer figures "
-    "frequencies functional hf lab layers onnx positions recommend rotary score search testing weight",
+    submodules="attention_maps backends bias catalogue diffusion distributed embedding engines evaluation explorer "
+    "figures frequencies functional hf lab layers onnx positions recommend rotary schedule score search testing weight",
 )
-
-__all__ = [
-    "attention", "explain_backend", "Explanation", "attention_lse", "read_attention", "sharded_attention", "positions",
-    "create_encoding", "parse_encodings", "encoding_info", "list_encodings", "Schedule",
-    "Encoding", "EmbeddingEncoding", "RotaryEncoding", "BiasEncoding", "ScoreEncoding", "WeightEncoding", "Context",
-    "Sinusoidal", "Learned", "LearnedGrid",
-    "RoPE", "XPos", "AxialRoPE", "MixedRoPE", "MRoPE",
-    "PositionInterpolation", "NTKAware", "DynamicNTK", "YaRN", "Llama3", "LongRoPE", "Proportional",
-    "ALiBi", "T5Bias", "KERPLE", "FIRE", "SwinBias", "BEiTBias", "LogCPB",
-    "Shaw", "TransformerXL", "CoPE", "ForgetGate", "FoX", "PaTH", "LogN",
-    "StickBreaking", "AttentionSink",
-]  # fmt: skip

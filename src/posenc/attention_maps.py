@@ -24,6 +24,8 @@ from posenc.encoding import Encoding, ScoreEncoding, no_autocast
 from posenc.tracing import tracing
 from posenc.validate import as_list, suggests_argument_names
 
+__all__ = ["attention_lse", "read_attention"]
+
 
 class Reading(NamedTuple):
     """What one call computes, in float32 or better; differentiable."""

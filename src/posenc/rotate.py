@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc import positions as position
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding, float64_if_supported
+from posenc.positions import checking as position
 
 
 def rotated(

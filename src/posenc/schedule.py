@@ -20,6 +20,8 @@ from posenc.arguments import LONGEST, check_whole, shown
 from posenc.catalogue import create_encoding, encoding_info
 from posenc.encoding import EmbeddingEncoding, Encoding
 
+__all__ = ["Schedule"]
+
 NONE = "nope"
 MOST_LAYERS = 4096  # of a pattern, and of a model
 _PART = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?")  # a name, or module:Class

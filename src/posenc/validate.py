@@ -17,7 +17,6 @@ from typing import ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.arguments import LONGEST, TRANSPOSE_HINT, shown, truth_of
 from posenc.encoding import (
     HOOK_POINTS,
@@ -28,6 +27,8 @@ from posenc.encoding import (
     WeightEncoding,
     hook_point_of,
 )
+from posenc.positions import checking as position
+from posenc.positions.videos import on_all_axes
 from posenc.tracing import has_values
 from posenc.visibility import Causal as Causal
 from posenc.visibility import VisibilityMask
@@ -245,7 +246,7 @@ def _placed(positions: Tensor, q: Tensor) -> Tensor:
 
 
 def _check_positions_of(name: str, positions: Tensor, tokens_of: Tensor, axes: int) -> None:
-    """`posenc.positions.check` with a hint where heads and tokens have changed places."""
+    """`posenc.positions.checking.check` with a hint where heads and tokens have changed places."""
     heads, tokens = tokens_of.shape[1:3]
     if isinstance(positions, Tensor) and positions.ndim in (1, 2) and axes == 1:
         given = positions.shape[-1]
@@ -285,7 +286,7 @@ def plain_positions(
     if q_pos is None and k_pos is None:
         k_pos = torch.arange(k.shape[2], device=q.device)
         q_pos = k_pos[k.shape[2] - q.shape[2] :] if q.shape[2] <= k.shape[2] else k_pos
-    q_pos, k_pos = (None if p is None else position.on_all_axes(p, axes) for p in (q_pos, k_pos))
+    q_pos, k_pos = (None if p is None else on_all_axes(p, axes) for p in (q_pos, k_pos))
     return q_pos, k_pos, True if causal is None else causal
 
 

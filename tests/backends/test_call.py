@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import posenc
-from posenc import FIRE, KERPLE, ALiBi, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain_backend
+from posenc import ALiBi, RoPE, ScoreEncoding, T5Bias, attention, explain_backend
 from posenc.attend import BACKENDS as ALL_BACKENDS
+from posenc.bias import FIRE, KERPLE
+from posenc.score import Shaw
 from tests.samples import BACKENDS, gap, qkv
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)

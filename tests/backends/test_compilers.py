@@ -9,20 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import (
-    ALiBi,
-    CoPE,
-    DynamicNTK,
-    Encoding,
-    ForgetGate,
-    PaTH,
-    RoPE,
-    Shaw,
-    StickBreaking,
-    T5Bias,
-    XPos,
-    attention,
-)
+from posenc import ALiBi, DynamicNTK, Encoding, ForgetGate, RoPE, T5Bias, attention
+from posenc.score import CoPE, PaTH, Shaw, XPos
+from posenc.weight import StickBreaking
 from tests.samples import gap
 
 HEADS, WIDTH, DIM, LENGTHS = 4, 8, 16, (7, 12, 19)

@@ -9,19 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from posenc import (
-    ALiBi,
-    AttentionSink,
-    ForgetGate,
-    PaTH,
-    RoPE,
-    ScoreEncoding,
-    StickBreaking,
-    WeightEncoding,
-    attention,
-    read_attention,
-)
+from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, ScoreEncoding, WeightEncoding, attention, read_attention
 from posenc.heads import WIDENED
+from posenc.score import PaTH
+from posenc.weight import StickBreaking
 from tests.samples import BACKENDS, gap, qkv
 
 

@@ -6,13 +6,16 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask
 
-from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attention
+from posenc import ALiBi, ForgetGate, T5Bias, attention
 from posenc.backends import flex
 from posenc.backends.flex import block_masks
 from posenc.backends.flex.block_masks import block_mask
+from posenc.bias import FIRE
 from posenc.call import AttentionCall, prepare_call, with_structures
+from posenc.score import CoPE
 from posenc.structure import Column, Decay, gate_sums
 from posenc.visibility import VisibilityMask
+from posenc.weight import StickBreaking
 from tests.samples import gap, mostly_slow, qkv
 
 QUERIES, KEYS = 150, 300

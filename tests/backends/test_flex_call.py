@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from posenc import FIRE, KERPLE, ALiBi, CoPE, ForgetGate, RoPE, T5Bias, attention
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention
 from posenc.backends.flex.export import flex_call
-from posenc.bias import Sandwich
+from posenc.bias import FIRE, KERPLE, Sandwich
+from posenc.score import CoPE
 from tests.samples import gap, qkv
 
 LISTS = {

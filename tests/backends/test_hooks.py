@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from posenc import FIRE, ALiBi, AttentionSink, ForgetGate, Shaw, StickBreaking, T5Bias, attention, explain_backend
-from posenc.score import DAPE
+from posenc import ALiBi, AttentionSink, ForgetGate, T5Bias, attention, explain_backend
+from posenc.bias import FIRE
+from posenc.score import DAPE, Shaw
+from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
 
 WATCHED = {

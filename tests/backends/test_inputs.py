@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import (
-    ALiBi,
-    CoPE,
-    Encoding,
-    ForgetGate,
-    RoPE,
-    Shaw,
-    StickBreaking,
-    T5Bias,
-    attention,
-    create_encoding,
-)
+from posenc import ALiBi, Encoding, ForgetGate, RoPE, T5Bias, attention, create_encoding
 from posenc.catalogue import CATALOGUE
 from posenc.positions import after, zigzag
+from posenc.score import CoPE, Shaw
+from posenc.weight import StickBreaking
 from tests.samples import BACKENDS, gap, qkv, weights
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)

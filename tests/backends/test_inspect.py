@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, CoPE, PaTH, RoPE, Shaw, T5Bias, attention
+from posenc import ALiBi, RoPE, T5Bias, attention
 from posenc.attention_maps import attention_lse, read_attention
 from posenc.catalogue import CATALOGUE
 from posenc.distributed.parallel import merged
+from posenc.score import CoPE, PaTH, Shaw
 from posenc.testing import Case
 from posenc.testing.backends import SITUATIONS, call_of, situations
 from tests.backends.tiles.compare import Largest

@@ -17,11 +17,12 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc import StickBreaking, attention, list_encodings
+from posenc import attention, list_encodings
 from posenc.distributed.parallel import merged, sharded_attention
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.positions import zigzag
 from posenc.testing import Case
+from posenc.weight import StickBreaking
 
 HEADS, KV_HEADS, WIDTH, BATCH = 4, 2, 8, 2
 TOKENS = 96

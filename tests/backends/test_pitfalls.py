@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import posenc
 from posenc import ALiBi, AxialRoPE, MRoPE, RoPE, T5Bias, attention, explain_backend
+from posenc.attention_maps import attention_lse
+from posenc.distributed import sharded_attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid, on_all_axes
 from posenc.rotary import PoPE
@@ -97,7 +99,7 @@ def test_the_words_of_other_libraries_are_named(cls: type, arguments: dict[str, 
         cls(**arguments)
 
 
-@pytest.mark.parametrize("call", [attention, explain_backend, posenc.attention_lse, posenc.sharded_attention])
+@pytest.mark.parametrize("call", [attention, explain_backend, attention_lse, sharded_attention])
 def test_the_words_of_other_libraries_are_named_in_calls(call: Callable[..., object]) -> None:
     words = {"is_causal": "causal", "attn_mask": "mask", "softmax_scale": "scale", "dropout_p": "dropout"}
     parameters = inspect.signature(call).parameters
@@ -158,7 +160,7 @@ def test_a_window_and_a_mask_of_integers_for_a_layer() -> None:
 
 def test_checkpoints_of_parameters_without_an_axis_are_read() -> None:
     """Their one number is a row of one now."""
-    assert all(parameter.ndim for parameter in posenc.FIRE(4).parameters())
+    assert all(parameter.ndim for parameter in posenc.bias.FIRE(4).parameters())
     old = {name: value.reshape(()) if value.numel() == 1 and name in ("c", "multiplier") else value
-           for name, value in posenc.FIRE(4).state_dict().items()}  # fmt: skip
-    posenc.FIRE(4).load_state_dict(old, strict=True)
+           for name, value in posenc.bias.FIRE(4).state_dict().items()}  # fmt: skip
+    posenc.bias.FIRE(4).load_state_dict(old, strict=True)

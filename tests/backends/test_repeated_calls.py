@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from posenc import FIRE, ALiBi, AttentionSink, ForgetGate, RoPE, StickBreaking, T5Bias, attention
+from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, T5Bias, attention
+from posenc.bias import FIRE
 from posenc.layers import SelfAttention
+from posenc.weight import StickBreaking
 from tests.samples import gap
 
 

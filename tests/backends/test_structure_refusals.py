@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from posenc import FIRE, CoPE, PaTH, StickBreaking, attention, explain_backend
+from posenc import attention, explain_backend
+from posenc.bias import FIRE
+from posenc.score import CoPE, PaTH
+from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
 
 DIM, HEADS, HEAD_DIM, KV_HEADS, TOKENS = 32, 4, 8, 2, 70

@@ -8,18 +8,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
-from posenc import (
-    ALiBi,
-    CoPE,
-    ForgetGate,
-    RoPE,
-    StickBreaking,
-    T5Bias,
-    TransformerXL,
-    attention,
-    explain_backend,
-)
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention, explain_backend
 from posenc.encoding import Encoding
+from posenc.score import CoPE, TransformerXL
+from posenc.weight import StickBreaking
 from tests.samples import gap, mostly_slow, qkv
 
 LISTS = {

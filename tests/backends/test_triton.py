@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, attention
+from posenc import ALiBi, ForgetGate, RoPE, attention
 from posenc.backends import triton as backend
 from posenc.backends.triton import launch
 from posenc.call import AttentionCall, prepare_call
+from posenc.score import CoPE, Shaw
+from posenc.weight import StickBreaking
 from tests.samples import gap, mostly_slow, qkv
 
 if importlib.util.find_spec("triton") is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from posenc import BEiTBias
+from posenc.bias import BEiTBias
 from posenc.positions import NOWHERE, grid
 from tests.samples import gap, refusals
 

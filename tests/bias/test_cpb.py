@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from posenc import LogCPB
+from posenc.bias import LogCPB
 from posenc.positions import grid
 from tests.samples import gap, refusals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from posenc import FIRE
+from posenc.bias import FIRE
 from tests.samples import refusals
 
 

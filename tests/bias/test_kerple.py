@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import KERPLE, ALiBi
+from posenc import ALiBi
+from posenc.bias import KERPLE
 from tests.samples import gap, refusals
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import BEiTBias, LogCPB, SwinBias, attention
-from posenc.bias import ALiBi2D
+from posenc import attention
+from posenc.bias import ALiBi2D, BEiTBias, LogCPB, SwinBias
 from posenc.positions import NOWHERE, grid
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, mostly_slow, qkv

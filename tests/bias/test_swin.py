@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from posenc import SwinBias
+from posenc.bias import SwinBias
 from tests.samples import gap, refusals
 
 

@@ -102,11 +102,11 @@ def bias_of(name: str, heads: int, draw: Random) -> tuple[BiasEncoding, Options]
         return t5, {"num_heads": heads, **options, "table": t5.get_parameter("weight").tolist()}
     if name == "KERPLE":
         kind = draw.choice(["log", "power"])
-        kerple = _drawn(posenc.KERPLE(heads, kind=kind), draw)
+        kerple = _drawn(posenc.bias.KERPLE(heads, kind=kind), draw)
         numbers = {part: kerple.get_parameter(part).tolist() for part in ("p", "a")}
         return kerple, {"kind": kind, **numbers}
     options = {"c": draw.uniform(0.01, 2), "threshold": draw.uniform(10, 500), "leak": draw.choice([0.0, 0.01])}
-    fire = posenc.FIRE(heads, hidden=8, **options).double()
+    fire = posenc.bias.FIRE(heads, hidden=8, **options).double()
     with torch.no_grad():
         fire.c.fill_(options["c"])
         fire.multiplier.fill_(draw.uniform(-2, 2))

@@ -125,7 +125,7 @@ def test_attention_by_content(ask: Page, seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
     q, k, x = (2 * torch.randn(1, 1, 12, 8, generator=source).double() for _ in range(3))
     scores = (q @ k.transpose(-1, -2) * 8**-0.5)[0, 0]
-    cope, fox = posenc.CoPE(8, max_position=5).double(), posenc.ForgetGate(8, num_heads=1).double()
+    cope, fox = posenc.score.CoPE(8, max_position=5).double(), posenc.ForgetGate(8, num_heads=1).double()
     with torch.no_grad():
         cope.table.copy_(torch.randn(8, 6, generator=source))
         assert fox.weight is not None
@@ -142,7 +142,7 @@ def test_attention_by_content(ask: Page, seed: int) -> None:
         expected = read_attention(q, k, None, [fox], x=x[0]).weights[0, 0]
         near(ask("return numbers.fox(o).weights", keywords), expected, absolute=1e-15)
         for options in ({"attend_current": True, "remainder": "drop"}, {"attend_current": False, "remainder": "own"}):
-            sticks = posenc.StickBreaking(**options)
+            sticks = posenc.weight.StickBreaking(**options)
             actual = ask("return numbers.stickBreaking(o)", {"scores": (5 * scores).tolist(), **options})
             expected = read_attention(q, k, None, [sticks], scale=5 * 8**-0.5).weights[0, 0]
             near(actual["weights"], expected, absolute=1e-15)

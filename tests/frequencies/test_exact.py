@@ -11,8 +11,8 @@ import torch
 from mpmath import mpf
 from torch import nn
 
-from posenc import Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, RoPE, YaRN
-from posenc.frequencies import MultiScale, NTKByParts, PartNTK, Resonance
+from posenc import Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
+from posenc.frequencies import MultiScale, NTKByParts, PartNTK, Proportional, Resonance
 
 PAIRS, LENGTH = 32, 4096
 DIM = 2 * PAIRS

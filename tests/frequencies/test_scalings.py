@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, RoPE, YaRN, attention
+from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN, attention
 from posenc.frequencies import (
     Clipped,
     DynamicLongRoPE,
@@ -21,6 +21,7 @@ from posenc.frequencies import (
     MultiScale,
     NTKByParts,
     PartNTK,
+    Proportional,
     Resonance,
     Spectrum,
 )

@@ -276,7 +276,7 @@ def _encodings(call: RandomCall) -> list[Fault]:
             "other heads": [posenc.ALiBi(heads + 1)],
             "a wider rotation": [posenc.RoPE(2 * width + 2)],
             "an embedding": [posenc.Sinusoidal(8)],
-            "two in the place of softmax": [posenc.StickBreaking(), posenc.StickBreaking()],
+            "two in the place of softmax": [posenc.weight.StickBreaking(), posenc.weight.StickBreaking()],
         },
     )
 

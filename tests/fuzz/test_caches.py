@@ -23,9 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from posenc import FIRE, ALiBi, AttentionSink, CoPE, DynamicNTK, ForgetGate, RoPE, StickBreaking, T5Bias
+from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, RoPE, T5Bias
+from posenc.bias import FIRE
 from posenc.layers import KVCache, SelfAttention
 from posenc.layers.cache import StaticKVCache
+from posenc.score import CoPE
+from posenc.weight import StickBreaking
 
 SEED = int(os.environ.get("POSENC_FUZZ_SEED", "0"))
 DIM, HEADS, WIDTH = 16, 2, 8

@@ -14,35 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import (
-    FIRE,
-    KERPLE,
-    ALiBi,
-    AttentionSink,
-    CoPE,
-    Encoding,
-    ForgetGate,
-    Llama3,
-    LogN,
-    RoPE,
-    Shaw,
-    T5Bias,
-    attention,
-    read_attention,
-)
-from posenc.bias import Sandwich, alibi_slopes
+from posenc import ALiBi, AttentionSink, Encoding, ForgetGate, Llama3, LogN, RoPE, T5Bias, attention, read_attention
+from posenc.bias import FIRE, KERPLE, Sandwich, alibi_slopes
 from posenc.call import prepare_call
 from posenc.positions import from_mask
 from posenc.score import (
     DAPE,
     GRAPEAP,
     STRING,
+    CoPE,
     DataDependentALiBi,
     DualChunk,
     LeakyReRoPE,
     LMInfinite,
     ReRoPE,
     SelfExtend,
+    Shaw,
     SSMax,
     StreamingLLM,
 )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc import KERPLE, BEiTBias, LogCPB, SwinBias, T5Bias, attention
-from posenc.bias import ALiBi2D, DistanceMLP, T5GridBias, alibi_slopes
+from posenc import T5Bias, attention
+from posenc.bias import KERPLE, ALiBi2D, BEiTBias, DistanceMLP, LogCPB, SwinBias, T5GridBias, alibi_slopes
 from posenc.positions import NOWHERE, grid
 from tests.golden import config, load
 from tests.golden.runner import EXACT, Comparisons, golden_test

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, RoPE, YaRN
+from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import (
     Clipped,
     DynamicLongRoPE,
@@ -18,6 +18,7 @@ from posenc.frequencies import (
     MultiScale,
     NTKByParts,
     PartNTK,
+    Proportional,
     Resonance,
     Spectrum,
     phase,

@@ -11,10 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, RotaryEncoding, YaRN, attention, read_attention
+from posenc import AxialRoPE, MRoPE, RoPE, RotaryEncoding, YaRN, attention, read_attention
 from posenc.frequencies import DyPE, RIFLEx, identify_k
 from posenc.positions import NOWHERE, centred, grid, spaced, with_prefix, with_suffix
-from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, FoPE, LieRE, MHRoPE, PoPE, RoPEpp, VJEPARoPE, pair_order
+from posenc.rotary import (
+    GRAPEM,
+    ComRoPEAP,
+    ComRoPELD,
+    FoPE,
+    LieRE,
+    MHRoPE,
+    MixedRoPE,
+    PoPE,
+    RoPEpp,
+    VJEPARoPE,
+    pair_order,
+)
 from posenc.score import DualChunk
 from tests.golden import config, load, names
 from tests.golden.runner import Comparisons, golden_test, relative

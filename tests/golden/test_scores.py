@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import Context, ForgetGate, LogN, XPos, attention, read_attention
+from posenc import Context, ForgetGate, LogN, attention, read_attention
 from posenc.call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid
@@ -21,6 +21,7 @@ from posenc.score import (
     SelectiveRoPE,
     SSMax,
     StepTemperature,
+    XPos,
 )
 from posenc.score.path import reflected
 from posenc.score.temperature import Temperature

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, Shaw, XPos, YaRN
+from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, YaRN
 from posenc.layers import KVCache
 from posenc.layers.latent import LatentAttention
-from posenc.score import SSMax
+from posenc.score import Shaw, SSMax, XPos
 from tests.samples import gap
 
 LISTS = {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FIRE, ALiBi, DynamicNTK, LongRoPE, MRoPE, NTKAware, RoPE, RotaryEncoding, Sinusoidal, XPos, YaRN
+from posenc import ALiBi, DynamicNTK, LongRoPE, MRoPE, NTKAware, RoPE, RotaryEncoding, Sinusoidal, YaRN
+from posenc.bias import FIRE
 from posenc.catalogue import CATALOGUE
 from posenc.layers import KVCache, SelfAttention, rerotate
 from posenc.positions import NOWHERE
 from posenc.rotary import LieRE
+from posenc.score import XPos
 from posenc.testing import Case
 from posenc.testing.cases import spread
 from tests.samples import gap

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FIRE, ALiBi, Learned, RoPE, Sinusoidal, T5Bias
+from posenc import ALiBi, Learned, RoPE, Sinusoidal, T5Bias
+from posenc.bias import FIRE
 from posenc.catalogue import CATALOGUE
 from posenc.embedding import Abacus
 from posenc.layers import KVCache, SelfAttention

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import (
-    ALiBi,
-    AxialRoPE,
-    ForgetGate,
-    LogCPB,
-    RoPE,
-    Sinusoidal,
-    T5Bias,
-    attention,
-)
+from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, Sinusoidal, T5Bias, attention
+from posenc.bias import LogCPB
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid
 from tests.samples import gap

@@ -11,8 +11,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import StickBreaking, attention
+from posenc import attention
 from posenc.layers import KVCache, SelfAttention
+from posenc.weight import StickBreaking
 from tests.samples import gap
 
 DIM, HEADS, LENGTH = 32, 4, 9

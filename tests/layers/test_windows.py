@@ -7,9 +7,10 @@ import itertools
 import pytest
 import torch
 
-from posenc import ALiBi, Learned, PaTH, RoPE, Shaw, T5Bias
+from posenc import ALiBi, Learned, RoPE, T5Bias
 from posenc.catalogue import CATALOGUE
 from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc.score import PaTH, Shaw
 from posenc.testing import Case
 from posenc.testing.decoding import Layer
 from tests.layers.contents import contents, same

@@ -6,7 +6,7 @@ import numpy
 import torch
 
 from posenc import positions
-from posenc.positions import Image, Video, grid
+from posenc.positions import Image, Video, checking, grid
 
 
 def test_counts_of_numpy_and_of_tensors():
@@ -29,10 +29,10 @@ class Builds(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         here = positions.after(0, x.shape[1])
-        positions.check("here", here, x.shape[1], x.shape[0])
-        there = positions.wide(positions.from_mask(x[..., 0] > 0))
-        lost = positions.nowhere(positions.on_all_axes(there, 2), axes=2)
-        return x + (here + positions.span(there) + lost)[..., None]
+        checking.check("here", here, x.shape[1], x.shape[0])
+        there = checking.wide(positions.from_mask(x[..., 0] > 0))
+        lost = checking.nowhere(positions.on_all_axes(there, 2), axes=2)
+        return x + (here + checking.span(there) + lost)[..., None]
 
 
 def test_sizes_stay_open_where_they_are_traced():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posenc import positions
+from posenc.positions import checking
 from tests.samples import refusals
 
 
@@ -13,27 +14,27 @@ from tests.samples import refusals
 def test_the_mark_is_exact(dtype):
     marked = torch.tensor([[positions.NOWHERE, 0], [positions.NOWHERE + 200, 0], [0, 0]]).to(dtype)
     assert marked[0, 0].item() == positions.NOWHERE
-    assert positions.nowhere(marked, axes=2).tolist() == [True, False, False]
-    assert positions.nowhere(marked[:, 0], axes=1).tolist() == [True, False, False]
+    assert checking.nowhere(marked, axes=2).tolist() == [True, False, False]
+    assert checking.nowhere(marked[:, 0], axes=1).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16], ids=str)
 def test_no_small_integer_is_the_mark(dtype):
     """−2^31, cast to one of these, is 0."""
-    assert not positions.nowhere(torch.zeros(3, 2, dtype=dtype), axes=2).any()
-    assert not positions.nowhere(torch.zeros(3, dtype=dtype), axes=1).any()
+    assert not checking.nowhere(torch.zeros(3, 2, dtype=dtype), axes=2).any()
+    assert not checking.nowhere(torch.zeros(3, dtype=dtype), axes=1).any()
 
 
 test_refusals = refusals(
     {
         "here": [
-            lambda: positions.check("here", [0, 1], 2, 1),
-            lambda: positions.check("here", torch.arange(3), 4, 1),
-            lambda: positions.check("here", torch.zeros(3, 4).long(), 4, 2),
-            lambda: positions.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2),
-            lambda: positions.check("here", torch.arange(4), 4, 1, axes=2),
-            lambda: positions.check_dtype("here", torch.zeros(2).half()),
-            lambda: positions.check_dtype("here", torch.zeros(2).bool()),
+            lambda: checking.check("here", [0, 1], 2, 1),
+            lambda: checking.check("here", torch.arange(3), 4, 1),
+            lambda: checking.check("here", torch.zeros(3, 4).long(), 4, 2),
+            lambda: checking.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2),
+            lambda: checking.check("here", torch.arange(4), 4, 1, axes=2),
+            lambda: checking.check_dtype("here", torch.zeros(2).half()),
+            lambda: checking.check_dtype("here", torch.zeros(2).bool()),
         ],
     }
 )

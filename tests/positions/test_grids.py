@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from posenc import positions
-from posenc.positions import grid
+from posenc.positions import checking, grid
 from tests.samples import bounded, gap, refusals
 
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -115,7 +115,7 @@ def test_precision_device_and_tokens_without_a_place(mapped):
     for dtype, expected in ((torch.int16, torch.float32), (torch.int64, torch.float32), (torch.float64, torch.float64)):
         assert mapped(grid(4, 7).to(dtype), size).dtype == expected
     both = mapped(counted, size)
-    assert positions.nowhere(both, axes=2).tolist() == [True, True, *[False] * 28]
+    assert checking.nowhere(both, axes=2).tolist() == [True, True, *[False] * 28]
     assert both[:2, 1].tolist() == [0, 1]
     assert torch.equal(both[2:], mapped(grid(4, 7), size))
     assert gap(both[2:], mapped(grid(4, 7).double(), size)) < 1e-6

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import positions
-from posenc.positions import NOWHERE, grid, with_prefix, with_suffix
+from posenc.positions import NOWHERE, checking, grid, with_prefix, with_suffix
 from tests.samples import refusals
 
 
@@ -16,7 +16,7 @@ def test_nowhere(dtype):
     assert marked.dtype == (dtype if dtype.is_floating_point else torch.int64)
     assert marked[:3].tolist() == [[NOWHERE, 0, 0], [NOWHERE, 0, 1], [NOWHERE, 0, 2]]
     assert torch.equal(marked[3:], grid(1, 2, 2).to(marked.dtype))
-    assert positions.nowhere(marked, axes=3).tolist() == [True] * 3 + [False] * 4
+    assert checking.nowhere(marked, axes=3).tolist() == [True] * 3 + [False] * 4
 
 
 def test_rows_of_a_batch():

@@ -9,7 +9,8 @@ pytestmark = pytest.mark.reference
 pytest.importorskip("transformers")
 timm = pytest.importorskip("timm")
 
-from posenc import BEiTBias, LearnedGrid, SwinBias  # noqa: E402
+from posenc import LearnedGrid  # noqa: E402
+from posenc.bias import BEiTBias, SwinBias  # noqa: E402
 from tests.samples import gap  # noqa: E402
 from tests.test_documentation import HOWTO, run_blocks  # noqa: E402
 

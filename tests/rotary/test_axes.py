@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, YaRN, attention
+from posenc import AxialRoPE, MRoPE, RotaryEncoding, YaRN, attention
 from posenc.positions import NOWHERE, grid
-from posenc.rotary import MHRoPE, VJEPARoPE
+from posenc.rotary import MHRoPE, MixedRoPE, VJEPARoPE
 from tests.samples import bounded, gap, qkv
 
 HEADS, DIM = 4, 12

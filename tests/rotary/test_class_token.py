@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import AxialRoPE, MixedRoPE, attention
+from posenc import AxialRoPE, attention
 from posenc.encoding import RotaryEncoding
 from posenc.positions import grid, with_prefix
+from posenc.rotary import MixedRoPE
 from tests.samples import gap
 
 ROPES = {"axial": lambda: AxialRoPE(16), "mixed": lambda: MixedRoPE(16, num_heads=2)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, create_encoding
+from posenc import AxialRoPE, MRoPE, RoPE, create_encoding
 from posenc.catalogue import CATALOGUE
-from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, MHRoPE, VJEPARoPE
+from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, MHRoPE, MixedRoPE, VJEPARoPE
 from posenc.testing import exactness
 
 HEADS, WIDTH = 2, 48

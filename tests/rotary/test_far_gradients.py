@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import MixedRoPE, RoPE, attention
+from posenc import RoPE, attention
 from posenc.frequencies import CLEX
 from posenc.layers import KVCache, SelfAttention
-from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE
+from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, MixedRoPE
 from posenc.score import CoPE
 
 HEADS, WIDTH, TOKENS = 2, 16, 48

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from posenc import MixedRoPE
 from posenc.positions import grid
+from posenc.rotary import MixedRoPE
 from tests.samples import gap, refusals
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from posenc import FIRE, KERPLE, ALiBi, RoPE, attention, create_encoding
+from posenc import ALiBi, RoPE, attention, create_encoding
+from posenc.bias import FIRE, KERPLE
 from posenc.score.dape import DAPE
 from tests.samples import gap, qkv, refusals
 

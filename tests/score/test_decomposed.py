@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from posenc import Shaw, attention
+from posenc import attention
 from posenc.positions import NOWHERE
-from posenc.score import DecomposedRelative
+from posenc.score import DecomposedRelative, Shaw
 from tests.samples import gap, qkv, refusals
 
 

@@ -7,21 +7,11 @@ import copy
 import pytest
 import torch
 
-from posenc import (
-    FIRE,
-    KERPLE,
-    ALiBi,
-    CoPE,
-    DynamicNTK,
-    Learned,
-    RoPE,
-    StickBreaking,
-    attention,
-    create_encoding,
-    explain_backend,
-)
+from posenc import ALiBi, DynamicNTK, Learned, RoPE, attention, create_encoding, explain_backend
+from posenc.bias import FIRE, KERPLE
 from posenc.frequencies import MultiScale
-from posenc.score import Mixture
+from posenc.score import CoPE, Mixture
+from posenc.weight import StickBreaking
 from tests.samples import gap, qkv, refusals
 
 DIM, HEADS, WIDTH = 32, 4, 8
@@ -124,7 +114,9 @@ test_refusals = refusals(
         ],
         "x": [
             lambda: attention(*qkv(), [Mixture([RoPE(8), []], num_heads=4, adaptive=True, dim=5)]),
-            lambda: attention(*qkv(), [Mixture([RoPE(8), []], num_heads=4, adaptive=True, dim=5)], x=torch.ones(2, 6, 4)),
+            lambda: attention(
+                *qkv(), [Mixture([RoPE(8), []], num_heads=4, adaptive=True, dim=5)], x=torch.ones(2, 6, 4)
+            ),
             lambda: Mixture([RoPE(8)], num_heads=4).weights_of(torch.ones(1, 2, 8)),
             lambda: Mixture([RoPE(8)], num_heads=4, adaptive=True, dim=8).weights_of(),
         ],

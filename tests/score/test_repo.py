@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, Shaw, attention, explain_backend
+from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, attention, explain_backend
 from posenc.encoding import Context
-from posenc.score import RePo
+from posenc.score import RePo, Shaw
 from tests.samples import gap, qkv, refusals
 
 

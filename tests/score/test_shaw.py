@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import Shaw, attention
+from posenc import attention
+from posenc.score import Shaw
 from tests.samples import qkv, refusals
 
 test_refusals = refusals(

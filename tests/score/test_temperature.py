@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain_backend
+from posenc import ALiBi, ForgetGate, RoPE, attention, explain_backend
 from posenc.attend import BACKENDS
 from posenc.call import prepare_call
+from posenc.score import Shaw
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.samples import gap, qkv, refusals, run_or_none
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, CoPE, DynamicNTK, PaTH, RoPE, ScoreEncoding, Shaw, XPos, attention, explain_backend
+from posenc import ALiBi, DynamicNTK, RoPE, ScoreEncoding, attention, explain_backend
 from posenc import positions as position
-from posenc.score import Mixture
+from posenc.score import CoPE, Mixture, PaTH, Shaw, XPos
 from tests.samples import gap, qkv, refusals
 
 

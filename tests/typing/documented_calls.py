@@ -11,10 +11,8 @@ from torch import Tensor, nn
 import posenc
 from posenc import (
     ALiBi,
-    CoPE,
-    FoX,
+    ForgetGate,
     RoPE,
-    StickBreaking,
     T5Bias,
     YaRN,
     attention,
@@ -28,7 +26,8 @@ from posenc.encoding import Encoding
 from posenc.layers import KVCache, SelfAttention, StaticKVCache
 from posenc.positions import grid, padded
 from posenc.rotary import LieRE
-from posenc.score import SelfExtend
+from posenc.score import CoPE, SelfExtend
+from posenc.weight import StickBreaking
 
 q = torch.randn(1, 8, 16, 64)
 k, v = torch.randn(1, 2, 16, 64), torch.randn(1, 2, 16, 64)
@@ -38,7 +37,7 @@ x = torch.randn(1, 16, 512)
 rope = RoPE(64, dtype=torch.bfloat16)
 long_rope = RoPE(64, base=1e6, scaling=YaRN(4.0, original_length=32768), device="cpu")
 t5 = T5Bias(8, num_buckets=32, max_distance=128, dtype=torch.float64)
-gate = FoX(512, num_heads=8, device=torch.device("cpu"), dtype=torch.float32)
+gate = ForgetGate(512, num_heads=8, device=torch.device("cpu"), dtype=torch.float32)
 content = CoPE(64, max_position=16)
 plane = LieRE(64, num_heads=8)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import KERPLE, ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, attention
-from posenc.bias import Sandwich
+from posenc import ALiBi, ForgetGate, RoPE, attention
+from posenc.bias import KERPLE, Sandwich
+from posenc.score import CoPE
+from posenc.weight import StickBreaking
 from posenc.weight.sink import AttentionSink
 from tests.samples import gap, qkv
 

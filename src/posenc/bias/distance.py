@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from posenc import positions as position
 from posenc.encoding import BiasEncoding
+from posenc.positions import checking as position
 
 
 class DistanceBias(BiasEncoding):

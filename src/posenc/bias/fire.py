@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import positions as position
 from posenc.arguments import check_heads, check_number, check_whole
 from posenc.bias._affine import Affine
 from posenc.dtypes import precision
 from posenc.encoding import BiasEncoding, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.positions import checking as position
 from posenc.structure import Network
 
 _EPS = 1e-6

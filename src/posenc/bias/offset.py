@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from posenc import positions as position
 from posenc.encoding import BiasEncoding
+from posenc.positions import checking as position
 from posenc.structure import Offsets
 from posenc.tracing import tracing
 

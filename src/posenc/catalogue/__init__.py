@@ -59,12 +59,13 @@ def list_encodings(hook_point: str | None = None) -> list[str]:
 
 
 def encoding_info(name: str) -> Entry:
-    """The facts about one encoding, by its name in any case.
+    """The facts about one encoding, by its name in any case, with ``_`` or ``-`` between its words.
 
     >>> encoding_info("alibi").parameters
     'none'
     """
-    entry = CATALOGUE.get(_text("name", name).lower())
+    lower = _text("name", name).lower()
+    entry = CATALOGUE.get(lower.replace("-", "_")) or CATALOGUE.get(lower.replace("_", "-"))
     if entry is None:
         raise ValueError(f"no encoding is named {name!r}{suggestion(name, CATALOGUE)}")
     return entry

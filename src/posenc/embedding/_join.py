@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from posenc import positions as position
+from posenc.positions import checking as position
 
 Combine = Literal["add", "concat"]
 

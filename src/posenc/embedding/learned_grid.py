@@ -24,13 +24,13 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.arguments import check_number, check_table, check_whole
 from posenc.embedding._join import by_axis, check_input, join
 from posenc.embedding._resize import Mode, check_size, layout_of, resize_grid, taps
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.positions import checking as position
 
 
 class LearnedGrid(EmbeddingEncoding):

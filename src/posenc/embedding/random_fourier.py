@@ -21,13 +21,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.arguments import MOST_AXES, check_flag, check_number, check_table, check_whole
 from posenc.embedding._join import by_axis, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies, angles, cos_sin, working_dtype
+from posenc.positions import checking as position
 
 
 class RandomFourier(EmbeddingEncoding):

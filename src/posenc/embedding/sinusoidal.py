@@ -22,7 +22,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
@@ -30,6 +29,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
+from posenc.positions import checking as position
 
 Layout = Literal["interleaved", "half"]
 Spacing = Literal["paper", "tensor2tensor"]

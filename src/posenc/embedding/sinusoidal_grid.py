@@ -34,7 +34,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from posenc import positions as position
 from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.embedding._join import Combine, by_axis, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
@@ -42,6 +41,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
+from posenc.positions import checking as position
 from posenc.positions.validation import numbers
 
 Family = Literal["mae", "simplevit", "interleaved", "timm", "perceiver", "cogvideox"]

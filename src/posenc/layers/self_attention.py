@@ -17,7 +17,8 @@ from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.cache.keys import NewTokens, mask_for, positions_for, window_bounds, without_cache
 from posenc.layers.cache.token_buffers import one_thread
 from posenc.layers.default_positions import default_positions
-from posenc.positions import check, on_all_axes
+from posenc.positions.checking import check
+from posenc.positions.videos import on_all_axes
 from posenc.rotate import near_origin
 from posenc.validate import (
     as_list,

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from posenc import positions as position
 from posenc.dtypes import precision
 from posenc.encoding import Table, float64_if_supported
 from posenc.frequencies.phase import AnyFrequencies, angles, cos_sin, working_dtype
+from posenc.positions import checking as position
 from posenc.rotary._rotation_table import RotationTable
 from posenc.tracing import tracing
 

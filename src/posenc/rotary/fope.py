@@ -28,7 +28,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import positions as position
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.dtypes import precision
 from posenc.encoding import RotaryEncoding, Table, no_autocast
@@ -37,6 +36,7 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, check_length, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
+from posenc.positions import checking as position
 from posenc.rotary._axes import check_head, over_heads
 from posenc.rotary._rotate import rotate_grouped, rotate_pairs
 

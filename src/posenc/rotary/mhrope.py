@@ -20,13 +20,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.arguments import check_kv_heads, check_several, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
+from posenc.positions import checking as position
+from posenc.positions.videos import on_all_axes
 from posenc.rotary._axes import check_head, coordinates
 from posenc.rotary._rotate import rotate_grouped
 from posenc.rotary.mrope import largest
@@ -110,7 +111,7 @@ class MHRoPE(RotaryEncoding):
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, times the gain; see `RoPE.table`."""
         if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
-            positions = position.on_all_axes(positions, self.axes)
+            positions = on_all_axes(positions, self.axes)
         places, nowhere, dtype = coordinates(positions, self.axes, like)
         rotation = self.rope._fixed or self.rope._table_spanning(largest(places), length)
         of_axes = torch.cat([places, torch.zeros_like(places[..., :1])], -1).movedim(-1, 0)

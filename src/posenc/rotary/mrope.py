@@ -21,13 +21,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout, MRoPESpec
 from posenc.frequencies.spectrum import Spectrum
+from posenc.positions import checking as position
+from posenc.positions.videos import on_all_axes
 from posenc.rotary._axes import Chosen, alone, coordinates, rotate_both
 from posenc.rotary.rope import RoPE
 
@@ -101,7 +102,7 @@ class MRoPE(RotaryEncoding, MRoPESpec):
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RoPE.table`."""
         if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
-            positions = position.on_all_axes(positions, self.axes)
+            positions = on_all_axes(positions, self.axes)
         places, nowhere, dtype = coordinates(positions, self.axes, like)
         waves = self._fixed or alone(self.rope._table_spanning(largest(places), length))
         if self._rests:
@@ -128,7 +129,7 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         length: int | tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`. Undeclared, each row spans its largest key."""
-        q_pos, k_pos = (position.on_all_axes(p, self.axes) if p.ndim == 1 else p for p in (q_pos, k_pos))
+        q_pos, k_pos = (on_all_axes(p, self.axes) if p.ndim == 1 else p for p in (q_pos, k_pos))
         if length is None and self.length_dependent:
             span = position.span(largest(k_pos))
             length = (span, span)

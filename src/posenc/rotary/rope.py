@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -30,6 +29,7 @@ from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
+from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, is_default
 from posenc.rotary._default_tables import default_table
 from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_

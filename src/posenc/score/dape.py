@@ -46,7 +46,8 @@ class DAPE(ScoreEncoding):
     Raises:
         ValueError: for sizes below 1, or a bias that is none.
 
-    >>> from posenc import KERPLE, attention
+    >>> from posenc import attention
+    >>> from posenc.bias import KERPLE
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
     >>> attention(q, k, v, [DAPE(KERPLE(8))]).shape
     torch.Size([1, 8, 16, 64])

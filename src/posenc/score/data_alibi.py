@@ -112,7 +112,8 @@ class DataDependentALiBi(ScoreEncoding):
         token_states = token_state_of("DataDependentALiBi", context, (self.num_heads, width), scores.dtype)
         if self.form == "causal":
             return scores + later(token_states.mT, context.mask)
-        own_key, keys = own_index(scores), torch.arange(scores.shape[-1], device=scores.device)
+        own_key = own_index(scores.shape[-2], token_states).unsqueeze(-1)
+        keys = torch.arange(scores.shape[-1], device=scores.device)
         if self.form == "rows":
             return scores + self._of_rows(token_states, own_key, keys < own_key, context.mask)
         before, after = keys <= own_key, keys > own_key

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import positions as position
 from posenc.arguments import check_number, check_table, check_whole, check_window
 from posenc.encoding import Context, ScoreEncoding
 from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.positions import checking as position
 from posenc.score._inputs import check_width
 from posenc.structure import LowRank
 from posenc.tracing import tracing

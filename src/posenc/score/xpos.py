@@ -30,7 +30,6 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported, softcapped
 from posenc.entry import Entry
@@ -38,6 +37,7 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
+from posenc.positions import checking as position
 from posenc.positions.checking import is_default
 from posenc.rotary._rotate import rotate_pairs
 from posenc.score._inputs import products

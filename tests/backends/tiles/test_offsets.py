@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import BEiTBias, LogCPB, SwinBias, attention
-from posenc.bias import ALiBi2D, T5GridBias
+from posenc import attention
+from posenc.bias import ALiBi2D, BEiTBias, LogCPB, SwinBias, T5GridBias
 from posenc.encoding import Encoding
 from posenc.positions import grid, with_prefix
 from posenc.score import DecomposedRelative

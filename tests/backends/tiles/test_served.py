@@ -5,20 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import (
-    FIRE,
-    ALiBi,
-    BiasEncoding,
-    LogCPB,
-    ScoreEncoding,
-    Shaw,
-    T5Bias,
-    TransformerXL,
-    WeightEncoding,
-    attention,
-    explain_backend,
-)
+from posenc import ALiBi, BiasEncoding, ScoreEncoding, T5Bias, WeightEncoding, attention, explain_backend
+from posenc.bias import FIRE, LogCPB
 from posenc.catalogue import CATALOGUE
+from posenc.score import Shaw, TransformerXL
 from posenc.testing import Case
 from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
 from tests.samples import qkv

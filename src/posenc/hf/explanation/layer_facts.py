@@ -164,7 +164,7 @@ def model_from_config(
     if not isinstance(read, RopeConfig):
         read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
     if is_posenc_config(read.config):
-        raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
+        raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
     text_config = read.text_config
     names, unrotated = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
     pairs = [(kind, n in unrotated, n) for n, kind in enumerate(names)]

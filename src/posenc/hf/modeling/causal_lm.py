@@ -25,7 +25,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
-from posenc import positions as position
 from posenc.arguments import LONGEST, check_flag, check_whole, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, Table
 from posenc.hf.modeling.cache_layer import OUT, kv_caches, one_cache
@@ -33,6 +32,7 @@ from posenc.hf.modeling.model_config import PosencConfig as PosencConfig
 from posenc.hf.modeling.packing import documents_of
 from posenc.layers import KVCache, SelfAttention
 from posenc.layers.default_positions import default_positions
+from posenc.positions import checking as position
 from posenc.positions import from_mask
 
 

@@ -33,7 +33,7 @@ from posenc.layers.cache.token_buffers import (
     num_tokens,
     token_axis,
 )
-from posenc.positions import nowhere
+from posenc.positions.checking import nowhere
 from posenc.tracing import tracing
 from posenc.validate import Causal
 
