@@ -52,7 +52,7 @@ def encodings(spec: RunSpec) -> list[Encoding]:
     if spec.row == BASE:
         return []
     if spec.row == "Swin":
-        return [SwinBias(spec.heads, (spec.side, spec.side))]
+        return [SwinBias(spec.heads, window=(spec.side, spec.side))]
     if spec.row == "2D ALiBi":
         return [ALiBi2D(spec.heads)]
     if spec.row.startswith("SAM"):

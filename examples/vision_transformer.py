@@ -65,7 +65,7 @@ if __name__ == "__main__":
     ]
     for make in (
         *relative,
-        lambda: SwinBias(4, (8, 8)),
+        lambda: SwinBias(4, window=(8, 8)),
         lambda: SinusoidalGrid(64),
         lambda: LearnedGrid(64, size=(8, 8)),
     ):

@@ -18,7 +18,8 @@ from torch import nn
 LIST = Path(__file__).with_suffix(".txt")
 MODULES = (
     "posenc", "posenc.embedding", "posenc.rotary", "posenc.bias", "posenc.score", "posenc.weight", "posenc.frequencies",
-    "posenc.positions", "posenc.attention_maps", "posenc.schedule", "posenc.layers", "posenc.functional", "posenc.distributed",
+    "posenc.positions", "posenc.attention_maps", "posenc.schedule", "posenc.layers", "posenc.functional",
+    "posenc.distributed",
     "posenc.backends.flex.export", "posenc.diffusion", "posenc.testing", "posenc.hf",
 )  # fmt: skip
 

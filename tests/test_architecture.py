@@ -161,8 +161,9 @@ def test_docstring_of_encoding_file(path: Path) -> None:
     fields = dict(re.findall(r"^(Source|Checked against|Departs from the source): (.+)", text, re.M))
     assert list(fields) == ["Source", "Checked against", "Departs from the source"], f"fields: {list(fields)}"
     source = text[text.index("\nSource:") : text.index("\nChecked against:")]
-    assert re.search(r"arXiv \d{4}\.\d{4,5}", source), f"no arXiv id in {source!r}"
-    assert re.search(r"eq\.|equation|section|algorithm|table|appendix", source, re.I), f"no place in {source!r}"
+    if "no paper" not in source:
+        assert re.search(r"arXiv \d{4}\.\d{4,5}", source), f"no arXiv id in {source!r}"
+        assert re.search(r"eq\.|equation|section|algorithm|table|appendix", source, re.I), f"no place in {source!r}"
 
 
 @pytest.mark.parametrize("cls", [*LEAVES, *SCALINGS], ids=lambda cls: cls.__name__)
@@ -223,7 +224,7 @@ def test_catalogue_is_true_to_the_folders() -> None:
         assert name == entry.name == name.lower()
         if entry.encoding is not None:
             assert entry.hook_point == entry.encoding.__module__.split(".")[1]
-            assert re.search(r"arXiv \d{4}\.\d{4,5}", entry.source)
+            assert re.search(r"arXiv \d{4}\.\d{4,5}|no paper", entry.source)
 
 
 @pytest.mark.parametrize("package", ["posenc", "posenc.frequencies", *(f"posenc.{place}" for place in HOOK_POINTS)])

@@ -119,7 +119,10 @@ def test_list_and_info_keep_to_the_width_of_a_terminal(call: Call, terminal: Cal
         (["--hook-point", "weight"], ["stick-breaking", "sink"]),
         (["ntk"], [name for name, e in CATALOGUE.items() if "ntk" in f"{name} {e.title}".lower()]),
         (["RoPE", "larger"], ["ntk"]),
-        (["--hook-point", "bias", "--fixed"], ["alibi", "sandwich", "alibi_2d"]),
+        (
+            ["--hook-point", "bias", "--fixed"],
+            [n for n, e in CATALOGUE.items() if e.hook_point == "bias" and not e.learned],
+        ),
         (["--hook-point", "embedding", "--learned"], ["learned", "abacus", "learned_grid", "random_fourier"]),
         (["--stretches"], [name for name, e in CATALOGUE.items() if e.extends_context]),
     ],

@@ -20,7 +20,7 @@ IN_THE_PLANE: dict[str, Callable[[], Encoding]] = {
     "LieRE in planes": lambda: posenc.rotary.LieRE(16, num_heads=4, block=2),
     "ComRoPEAP in small blocks": lambda: posenc.rotary.ComRoPEAP(16, num_heads=4, block=4),
     "ComRoPELD": lambda: posenc.rotary.ComRoPELD(16, num_heads=4, block=8),
-    "BEiTBias": lambda: posenc.bias.BEiTBias(4, (8, 8)),
+    "BEiTBias": lambda: posenc.bias.BEiTBias(4, window=(8, 8)),
     "LogCPB": lambda: posenc.bias.LogCPB(4, axes=2),
     "SinusoidalGrid, SimpleViT's": lambda: posenc.embedding.SinusoidalGrid(64, family="simplevit"),
     "LearnedGrid with a class token": lambda: posenc.LearnedGrid(64, size=(8, 8), prefix=1),
@@ -54,7 +54,7 @@ def test_a_vit_without_positions_ignores_order(vision_transformer: dict[str, Any
     rotated = pixels.roll(8, -1)  # the columns of patches change places
     with torch.no_grad():
         assert torch.allclose(model(pixels)[:, 0], model(rotated)[:, 0], atol=1e-5)
-    placed = vision_transformer["GridViT"](config, lambda: posenc.bias.SwinBias(4, (2, 2))).eval()
+    placed = vision_transformer["GridViT"](config, lambda: posenc.bias.SwinBias(4, window=(2, 2))).eval()
     with torch.no_grad():
         for layer in placed.layers:
             layer.attention.encodings[0].table.normal_()

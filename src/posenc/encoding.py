@@ -65,8 +65,11 @@ class Encoding(nn.Module):
 class EmbeddingEncoding(Encoding):
     """Acts on token embeddings, once, before the projections to q, k and v."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Encode ``x`` (batch, tokens, dim) at ``positions`` (*batch, tokens); returns (batch, tokens, out_dim)."""
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Encode ``x`` (batch, tokens, dim) at ``positions`` (*batch, tokens); returns (batch, tokens, out_dim).
+
+        Positions are counted from 0 by default, where tokens have one coordinate each.
+        """
         raise NotImplementedError
 
     if TYPE_CHECKING:  # nn.Module types calls as Any

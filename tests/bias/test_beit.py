@@ -13,7 +13,7 @@ CLASS = torch.tensor([[NOWHERE, 0]])
 
 
 def of(table, window):
-    beit = BEiTBias(table.shape[1], window).double()
+    beit = BEiTBias(table.shape[1], window=window).double()
     beit.load_state_dict({"table": table})
     return beit
 
@@ -35,7 +35,7 @@ def test_the_geometric_rule_keeps_what_is_near():
         assert gap(resized(near, near), beit(near, near)) < 1e-9
     corner = torch.tensor([[8, 8]])
     assert gap(larger(corner, corner - 8), beit(corner, corner - 4)) < 1e-9, "the edge goes to the edge"
-    past = BEiTBias(1, (1, 2)).resized((1, 9))
+    past = BEiTBias(1, window=(1, 2)).resized((1, 9))
     assert past.table.shape == (17 + 3, 1), "a factor above 1.5 would be wanted: the edge's number goes on"
 
 
@@ -52,6 +52,6 @@ def test_tokens_without_a_place_have_rows_of_their_own():
 
 test_refusals = refusals(
     {
-        "window": [lambda: BEiTBias(2, 14), lambda: BEiTBias(2, (7, 7)).resized((7, 7, 7))],
+        "window": [lambda: BEiTBias(2, window=14), lambda: BEiTBias(2, window=(7, 7)).resized((7, 7, 7))],
     }
 )

@@ -13,8 +13,8 @@ from tests.samples import gap, mostly_slow, qkv
 
 LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])
 BIASES = {
-    "swin": lambda: SwinBias(3, (4, 3)),
-    "beit": lambda: BEiTBias(3, (4, 3)),
+    "swin": lambda: SwinBias(3, window=(4, 3)),
+    "beit": lambda: BEiTBias(3, window=(4, 3)),
     "alibi_2d": lambda: ALiBi2D(3),
     "log_cpb": lambda: LogCPB(3, axes=2, hidden=8),
 }

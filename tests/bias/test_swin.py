@@ -10,16 +10,16 @@ from tests.samples import gap, refusals
 
 
 def test_resizing_goes_axis_by_axis():
-    swin = SwinBias(2, (3, 4)).double()
+    swin = SwinBias(2, window=(3, 4)).double()
     table = swin.table.T.view(1, 2, 5, 7)
     for mode in ("bicubic", "bilinear"):
         expected = F.interpolate(table, size=(9, 3), mode=mode).flatten(2)[0].T
         assert gap(swin.resized((5, 2), mode=mode).table, expected) < 1e-12
         assert gap(swin.resized((3, 4), mode=mode).table, swin.table) == 0
-    line = SwinBias(2, (4,)).bfloat16()
+    line = SwinBias(2, window=(4,)).bfloat16()
     assert line.resized((9,)).table.shape == (17, 2)
     assert line.resized((9,)).table.dtype == torch.bfloat16
-    video = SwinBias(2, (2, 3, 4))
+    video = SwinBias(2, window=(2, 3, 4))
     with torch.no_grad():
         video.table.fill_(0.5)
     assert gap(video.resized((4, 5, 3)).table, torch.full((7 * 9 * 5, 2), 0.5)) < 1e-6
@@ -28,12 +28,12 @@ def test_resizing_goes_axis_by_axis():
 test_refusals = refusals(
     {
         "window": [
-            lambda: SwinBias(2, ()),
-            lambda: SwinBias(2, (7, 0)),
-            lambda: SwinBias(2, 7),
-            lambda: SwinBias(2, (7, 7.5)),
-            lambda: SwinBias(2, (7, 7)).resized((7,)),
+            lambda: SwinBias(2, window=()),
+            lambda: SwinBias(2, window=(7, 0)),
+            lambda: SwinBias(2, window=7),
+            lambda: SwinBias(2, window=(7, 7.5)),
+            lambda: SwinBias(2, window=(7, 7)).resized((7,)),
         ],
-        "mode": [lambda: SwinBias(2, (7, 7)).resized((9, 9), mode="nearest")],
+        "mode": [lambda: SwinBias(2, window=(7, 7)).resized((9, 9), mode="nearest")],
     }
 )

@@ -80,7 +80,7 @@ def alibi_2d(name: str) -> Comparisons:
 
 
 def beit_of(table: Tensor, window: list[int]) -> BEiTBias:
-    beit = BEiTBias(table.shape[1], window).double()
+    beit = BEiTBias(table.shape[1], window=window).double()
     beit.load_state_dict({"table": table})
     return beit
 
@@ -106,7 +106,7 @@ def beit_resized(name: str) -> Comparisons:
 def swin(name: str) -> Comparisons:
     """Biases, the order of rows, and the whole layer."""
     arrays, window = load(name), config(name)["window"]
-    encoding, positions, x = SwinBias(arrays["table"].shape[1], window).double(), grid(*window), arrays["x"]
+    encoding, positions, x = SwinBias(arrays["table"].shape[1], window=window).double(), grid(*window), arrays["x"]
     encoding.load_state_dict({"table": arrays["table"]})
     for dtype in COORDINATES:
         yield encoding(positions.to(dtype), positions.to(dtype)), arrays["bias"], EXACT
@@ -121,7 +121,7 @@ def swin(name: str) -> Comparisons:
 def swin_resized(name: str) -> Comparisons:
     arrays, made_with = load(name), config(name)
     old, new = made_with["old"], made_with["new"]
-    encoding = SwinBias(arrays["table"].shape[1], (old, old)).double()
+    encoding = SwinBias(arrays["table"].shape[1], window=(old, old)).double()
     encoding.load_state_dict({"table": arrays["table"]})
     resized = encoding.resized((new, new))
     assert resized.window == (new, new)

@@ -29,7 +29,7 @@ def test_tables_are_resized_as_timm_does(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("window", [(8, 8), (12, 10)])
 def test_tables_of_differences_are_resized_as_timm_does(window: tuple[int, int]) -> None:
     rows = (2 * window[0] - 1) * (2 * window[1] - 1)
-    for bias, more in ((SwinBias(2, (7, 7)), 0), (BEiTBias(2, (7, 7)), 3)):
+    for bias, more in ((SwinBias(2, window=(7, 7)), 0), (BEiTBias(2, window=(7, 7)), 3)):
         torch.nn.init.normal_(bias.table)
         expected = timm.layers.resize_rel_pos_bias_table(
             bias.table.detach(), new_window_size=window, new_bias_shape=(rows + more, 2)

@@ -43,7 +43,7 @@ class BEiTBias(OffsetBias):
 
     >>> from posenc.positions import NOWHERE, grid
     >>> image = torch.cat([torch.tensor([[NOWHERE, 0]]), grid(14, 14)])
-    >>> BEiTBias(12, (14, 14))(image, image).shape
+    >>> BEiTBias(12, window=(14, 14))(image, image).shape
     torch.Size([12, 197, 197])
     """
 
@@ -52,8 +52,8 @@ class BEiTBias(OffsetBias):
     def __init__(
         self,
         num_heads: int,
-        window: Sequence[int],
         *,
+        window: Sequence[int],
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class BEiTBias(OffsetBias):
             mode: ``"geometric"``, the authors' places with timm's linear interpolation: near differences keep their
                 numbers; ``"bilinear"``, as transformers; ``"bicubic"``.
         """
-        new = BEiTBias(self.num_heads, window).to(self.table)
+        new = BEiTBias(self.num_heads, window=window).to(self.table)
         with torch.no_grad():
             inside = resized_table(self.table[:-3], self.window, new.window, mode)
             new.table.copy_(torch.cat([inside, self.table[-3:]]))

@@ -40,7 +40,7 @@ class SwinBias(OffsetBias):
         ValueError: for fewer than one head, or a window that is not one positive integer an axis.
 
     >>> from posenc.positions import grid
-    >>> bias = SwinBias(3, (7, 7))
+    >>> bias = SwinBias(3, window=(7, 7))
     >>> bias(grid(7, 7), grid(7, 7)).shape, bias.resized((12, 12)).table.shape
     (torch.Size([3, 49, 49]), torch.Size([529, 3]))
     """
@@ -50,8 +50,8 @@ class SwinBias(OffsetBias):
     def __init__(
         self,
         num_heads: int,
-        window: Sequence[int],
         *,
+        window: Sequence[int],
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class SwinBias(OffsetBias):
             window: tokens along each axis.
             mode: ``"bicubic"``, as Swin's authors; ``"bilinear"``; ``"geometric"``, as BEiT's (`BEiTBias.resized`).
         """
-        new = SwinBias(self.num_heads, window).to(self.table)
+        new = SwinBias(self.num_heads, window=window).to(self.table)
         with torch.no_grad():
             new.table.copy_(resized_table(self.table, self.window, new.window, mode))
         return new.train(self.training)

@@ -19,12 +19,22 @@ def check_combine(combine: str) -> None:
         raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
 
 
-def check_input(x: Tensor, positions: Tensor, dim: int, combine: Combine, axes: int = 1) -> None:
-    """Raise a ValueError unless ``x`` is (batch, tokens, dim) and the positions fit it."""
+def checked_positions(x: Tensor, positions: Tensor | None, dim: int, combine: Combine, axes: int = 1) -> Tensor:
+    """The positions on the device of ``x``, by default counted from 0; a ValueError unless both fit ``dim``.
+
+    Tokens with several coordinates have no default: their number does not say how many rows and columns there are.
+    """
     if x.ndim != 3 or (combine == "add" and x.shape[-1] != dim):
         width = dim if combine == "add" else "any width"
         raise ValueError(f"x must be (batch, tokens, {width}), got {tuple(x.shape)}")
+    if positions is None:
+        if axes > 1:
+            raise ValueError(
+                f"positions must be given where axes is {axes}, such as posenc.positions.grid(rows, columns)"
+            )
+        return torch.arange(x.shape[1], device=x.device)
     position.check("positions", positions, tokens=x.shape[1], batch=x.shape[0], axes=axes)
+    return positions.to(x.device)
 
 
 def by_axis(positions: Tensor, axes: int) -> Tensor:
@@ -39,7 +49,7 @@ def by_axis(positions: Tensor, axes: int) -> Tensor:
 
 def with_waves(
     x: Tensor,
-    positions: Tensor,
+    positions: Tensor | None,
     encode: Callable[[Tensor, torch.dtype], Tensor],
     *,
     dim: int,
@@ -47,9 +57,9 @@ def with_waves(
     combine: Combine = "add",
 ) -> Tensor:
     """``x`` joined with ``encode(positions, dtype)``, validated, in float64 where ``x`` is, else float32."""
-    check_input(x, positions, dim, combine, axes)
+    at = checked_positions(x, positions, dim, combine, axes)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return join(x, encode(positions.to(x.device), dtype), combine)
+    return join(x, encode(at, dtype), combine)
 
 
 def join(x: Tensor, encoded: Tensor, combine: Combine) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_number, check_table, check_whole
-from posenc.embedding._join import check_input, join
+from posenc.embedding._join import checked_positions, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry
@@ -84,9 +84,12 @@ class Abacus(EmbeddingEncoding):
         """The encoding alone, ``(*batch, tokens, dim)``, in the table's dtype."""
         return rows_at(positions, self.table, remedy="; max_length must exceed digits + shift")
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        check_input(x, positions, self.dim, "add")
-        return join(x, self.encode(positions.to(x.device)), "add")
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        if positions is None:
+            raise ValueError(
+                "positions must be given, places inside numbers: posenc.positions.abacus(ids, digit_tokens)"
+            )
+        return join(x, self.encode(checked_positions(x, positions, self.dim, "add")), "add")
 
     def extra_repr(self) -> str:
         return f"{self.dim}, max_length={self.max_length}"

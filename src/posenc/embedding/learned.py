@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_number, check_table, check_whole
-from posenc.embedding._join import Combine, check_combine, check_input, join
+from posenc.embedding._join import Combine, check_combine, checked_positions, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry
@@ -119,9 +119,8 @@ class Learned(EmbeddingEncoding):
         )
         return rows if self.scale == 1.0 else rows * self.scale
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        check_input(x, positions, self.dim, self.combine)
-        joined = join(x, self.encode(positions.to(x.device)), self.combine)
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        joined = join(x, self.encode(checked_positions(x, positions, self.dim, self.combine)), self.combine)
         out: Tensor = self.dropout(joined if self.norm is None else _normalise(joined, self.norm))
         return out
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_table, check_whole
-from posenc.embedding._join import by_axis, check_input, join
+from posenc.embedding._join import by_axis, checked_positions, join
 from posenc.embedding._resize import Mode, check_size, layout_of, resize_grid, taps
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry, Shape
@@ -160,9 +160,8 @@ class LearnedGrid(EmbeddingEncoding):
         rows = self._between(at, away, other) if positions.is_floating_point() else self._row(at, other, self.table)
         return rows.masked_fill((away & (number >= self.prefix)).unsqueeze(-1), 0.0)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        check_input(x, positions, self.dim, "add", self.axes)
-        return join(x, self.encode(positions.to(x.device)), "add")
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        return join(x, self.encode(checked_positions(x, positions, self.dim, "add", self.axes)), "add")
 
     def extra_repr(self) -> str:
         return f"{self.dim}, size={self.size}, prefix={self.prefix}, interpolation={self.interpolation!r}"

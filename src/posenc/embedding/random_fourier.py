@@ -104,7 +104,7 @@ class RandomFourier(EmbeddingEncoding):
         cos, sin = cos_sin(angle, dtype)
         return torch.cat([sin, cos], -1).masked_fill(lost, 0.0)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         return with_waves(x, positions, self.encode, dim=self.dim, axes=self.axes)
 
     def extra_repr(self) -> str:

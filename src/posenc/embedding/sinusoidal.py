@@ -97,7 +97,7 @@ class Sinusoidal(EmbeddingEncoding):
         channels = torch.cat([sin, cos], -1) if self.layout == "half" else _interleave(sin, cos)
         return nn.functional.pad(channels, (0, self.dim - channels.shape[-1]))
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         out: Tensor = self.dropout(with_waves(x, positions, self.encode, dim=self.dim, combine=self.combine))
         return out
 

@@ -131,7 +131,7 @@ class SinusoidalGrid(EmbeddingEncoding):
             channels = torch.cat([at.to(dtype), channels], -1)
         return channels.masked_fill(position.nowhere(positions, self.axes).unsqueeze(-1), 0.0)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         return with_waves(x, positions, self.encode, dim=self.dim, axes=self.axes, combine=self.combine)
 
     def extra_repr(self) -> str:

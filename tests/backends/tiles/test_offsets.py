@@ -15,8 +15,8 @@ from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 
 BUILDERS = {
-    "swin": lambda: SwinBias(4, (7, 9)),  # smaller than the pictures: edges count
-    "beit": lambda: BEiTBias(4, (10, 12)),
+    "swin": lambda: SwinBias(4, window=(7, 9)),  # smaller than the pictures: edges count
+    "beit": lambda: BEiTBias(4, window=(10, 12)),
     "log_cpb": lambda: LogCPB(4, axes=2, hidden=8),
     "alibi_2d": lambda: ALiBi2D(4),
     "t5_grid": lambda: T5GridBias(4),
@@ -64,7 +64,7 @@ def test_the_definition(name, call):
 
 def test_no_matrix_of_tokens_is_looked_up():
     """In training: of pairs there are only tiles, and no table of indices."""
-    at, bias = grid(48, 48), SwinBias(2, (48, 48))
+    at, bias = grid(48, 48), SwinBias(2, window=(48, 48))
     leaves = [t.requires_grad_() for t in qkv(1, 2, 48 * 48, head_dim=4)]
     with Largest() as seen:
         attention(*leaves, [bias], q_pos=at, k_pos=at, causal=False).square().sum().backward()

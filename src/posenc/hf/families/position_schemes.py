@@ -169,12 +169,12 @@ SHAW = PositionScheme(
 )
 DISENTANGLED = PositionScheme("disentangled attention: content to distance and distance to content, by buckets")
 SINUSOIDAL_PATCHES = PositionScheme("sinusoidal embeddings of the patches of an image", "SinusoidalGrid(dim)")
-SWIN = PositionScheme("a learned bias for each offset within a window", "SwinBias(num_heads, window)")
+SWIN = PositionScheme("a learned bias for each offset within a window", "SwinBias(num_heads, window=window)")
 LOG_CPB = PositionScheme(
     "a bias by a small network of the log offset within a window", "LogCPB(num_heads, axes=2, window=...)"
 )
 BEIT = PositionScheme(
-    "a learned bias for each offset of patches, and for the class token", "BEiTBias(num_heads, window)"
+    "a learned bias for each offset of patches, and for the class token", "BEiTBias(num_heads, window=window)"
 )
 BY_TOKEN = PositionScheme(
     "a bias of the distance whose numbers each query makes from its token, up to a longest distance"
