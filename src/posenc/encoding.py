@@ -40,7 +40,8 @@ Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a va
 class Encoding(nn.Module):
     """Anything that tells attention where tokens are. Subclass one of the five hook points, not this.
 
-    Constructors also take ``dtype`` and ``device``. Class attributes tell models and `posenc compare` how to use it.
+    Constructors also take ``dtype`` and ``device``, where there are parameters. Class attributes tell models and
+    `posenc compare` how to use it.
     """
 
     axes: int = 1  # coordinates of a position; 1: positions have no axis of coordinates; 0: positions are not read

@@ -23,7 +23,6 @@ from posenc.arguments import check_heads, check_number, check_several
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 
 SLOPES = ("press", "geometric", "kerple")
 
@@ -66,7 +65,6 @@ class ALiBi(DistanceBias):
         max_exponent: the 8 of the formula (MPT's ``alibi_bias_max``); only with a name.
         bias_scale: factor on all slopes. Falcon's models with ALiBi add it before they divide by √head_dim:
             1/√head_dim here.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an unknown name, or a number of slopes that is not the number of heads.
@@ -84,8 +82,6 @@ class ALiBi(DistanceBias):
         slopes: str | Sequence[float] = "press",
         max_exponent: float = 8.0,
         bias_scale: float = 1.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_number("bias_scale", bias_scale)
@@ -102,7 +98,6 @@ class ALiBi(DistanceBias):
             if len(values) != num_heads or not all(math.isfinite(slope) for slope in values):
                 raise ValueError(f"slopes must be {num_heads} finite numbers, one per head, got {values}")
         self.num_heads, self.slopes, self.bias_scale = num_heads, tuple(values), float(bias_scale)
-        place_parameters(self, device, dtype)
 
     def of_distance(self, distance: Tensor) -> Tensor:
         slopes = [slope * self.bias_scale for slope in self.slopes]  # numbers: no cast of the module rounds them

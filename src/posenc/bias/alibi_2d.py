@@ -24,7 +24,6 @@ from posenc.bias.alibi import ALiBi
 from posenc.bias.offset import OffsetBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 
 
 class ALiBi2D(OffsetBias):
@@ -35,7 +34,6 @@ class ALiBi2D(OffsetBias):
         axes: coordinates of a position.
         slopes: a name (`alibi_slopes`) or one number a head; 0 leaves a head without bias.
         max_exponent: the 8 of ALiBi's formula; only with a name.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for fewer than one axis, an unknown name, or a number of slopes that is not the number of heads.
@@ -51,14 +49,11 @@ class ALiBi2D(OffsetBias):
         axes: int = 2,
         slopes: str | Sequence[float] = "press",
         max_exponent: float = 8.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("axes", axes, most=MOST_AXES)
         self.num_heads, self.axes = num_heads, axes
         self.slopes = ALiBi(num_heads, slopes=slopes, max_exponent=max_exponent).slopes
-        place_parameters(self, device, dtype)
 
     def of_offset(self, offset: Tensor) -> Tensor:
         dtype = precision(offset)

@@ -22,7 +22,6 @@ from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
 
@@ -34,7 +33,6 @@ class Sandwich(DistanceBias):
         num_heads: query heads.
         dim: twice the number of waves, even; not the width of a head.
         start: the first k.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for no head, an odd ``dim``, a negative ``start``.
@@ -49,8 +47,6 @@ class Sandwich(DistanceBias):
         *,
         dim: int = 128,
         start: int = 0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -61,7 +57,6 @@ class Sandwich(DistanceBias):
         self.num_heads, self.dim, self.start = num_heads, dim, start
         waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
         self._waves = [Frequencies([wave]) for wave in waves]
-        place_parameters(self, device, dtype)
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance)

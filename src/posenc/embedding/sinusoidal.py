@@ -26,7 +26,6 @@ from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.positions import checking as position
@@ -45,7 +44,6 @@ class Sinusoidal(EmbeddingEncoding):
         spacing: ``"paper"``, or ``"tensor2tensor"`` (exponents reach base exactly; needs dim ≥ 4).
         dropout: probability on the result, while training.
         combine: ``"add"`` to x, or ``"concat"`` after x's channels.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a dim too small, a base not above 1, an unknown layout, spacing or combine.
@@ -64,8 +62,6 @@ class Sinusoidal(EmbeddingEncoding):
         spacing: Spacing = "paper",
         dropout: float = 0.0,
         combine: Combine = "add",
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         smallest = 4 if spacing == "tensor2tensor" else 1
@@ -86,7 +82,6 @@ class Sinusoidal(EmbeddingEncoding):
         else:
             pairs = dim // 2
             self._frequencies = Frequencies(geometric(2 * pairs, base, denominator=2 * (pairs - 1)))
-        place_parameters(self, device, dtype)
 
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""

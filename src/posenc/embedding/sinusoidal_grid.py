@@ -38,7 +38,6 @@ from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.embedding._join import Combine, by_axis, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.positions import checking as position
@@ -62,7 +61,6 @@ class SinusoidalGrid(EmbeddingEncoding):
         resolution: of "perceiver" alone: tokens along each axis, one number or one an axis; the shortest waves are
             2 · 2 / resolution long, two tokens.
         combine: ``"add"`` to x, or ``"concat"`` after x's channels, as Perceiver does.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a width that does not fit the axes, an unknown family, a base not above 1, a resolution that
@@ -85,8 +83,6 @@ class SinusoidalGrid(EmbeddingEncoding):
         base: float | None = None,
         resolution: float | Sequence[float] | None = None,
         combine: Combine = "add",
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -108,12 +104,10 @@ class SinusoidalGrid(EmbeddingEncoding):
         check_base(self.base)
         if family == "cogvideox":
             self._by_axis = [Frequencies(geometric(width, self.base)) for width in _cogvideox_widths(dim)]
-            place_parameters(self, device, dtype)
             return
         pairs = -(-dim // (2 * axes))
         below = 2 * (pairs - 1) if family == "simplevit" else 2 * pairs
         self._frequencies = Frequencies(geometric(2 * pairs, self.base, denominator=below))
-        place_parameters(self, device, dtype)
 
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""

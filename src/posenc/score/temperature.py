@@ -121,7 +121,6 @@ class LogN(Temperature):
         strength: of the logarithm, Inkling's log_scaling_alpha; default 1 / ln original_length, which makes the factor
             ln n / ln original_length.
         count: what n counts, ``"visible"`` keys or ``"position"`` + 1.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an original_length below 2, a negative strength or an unknown count.
@@ -138,8 +137,6 @@ class LogN(Temperature):
         *,
         strength: float | None = None,
         count: Count = "position",
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("original_length", original_length, least=2, most=LONGEST)
@@ -149,7 +146,6 @@ class LogN(Temperature):
         self.strength = 1 / math.log(original_length) if strength is None else float(strength)
         self.axes = 0 if count == "visible" else 1
         self.reads = Reads(rotated=False, key_counts=count == "visible")
-        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -171,7 +167,6 @@ class StepTemperature(Temperature):
             original_max_position_embeddings.
         strength: Llama 4's attn_scale, Mistral's llama_4_scaling_beta.
         offset: 1 as in Llama 4, where the first step is at position step − 1; 0 as in Mistral's.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a step below 1, a strength that is no finite number, or another offset.
@@ -188,15 +183,12 @@ class StepTemperature(Temperature):
         *,
         strength: float = 0.1,
         offset: int = 1,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("step", step, most=LONGEST)
         check_number("strength", strength, least=0)
         check_whole("offset", offset, least=0, most=1)
         self.step, self.strength, self.offset = step, float(strength), offset
-        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -217,7 +209,6 @@ class PowerTemperature(Temperature):
     Args:
         step: tokens; Beam has 2048.
         power: Beam has 0.1.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a step below 1 or a negative power.
@@ -233,14 +224,11 @@ class PowerTemperature(Temperature):
         step: int = 2048,
         *,
         power: float = 0.1,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("step", step, most=LONGEST)
         check_number("power", power, least=0)
         self.step, self.power = step, float(power)
-        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
