@@ -17,36 +17,25 @@ import torch
 from timing import Run, memory_of
 from torch import Tensor, nn
 
-from posenc import (
-    FIRE,
-    KERPLE,
-    ALiBi,
-    AttentionSink,
-    CoPE,
-    Encoding,
-    ForgetGate,
-    LogN,
-    PaTH,
-    RoPE,
-    ScoreEncoding,
-    Shaw,
-    StickBreaking,
-    T5Bias,
-    TransformerXL,
-)
-from posenc.bias import Sandwich
+from posenc import ALiBi, AttentionSink, Encoding, ForgetGate, LogN, RoPE, ScoreEncoding, T5Bias
+from posenc.bias import FIRE, KERPLE, Sandwich
 from posenc.rotary import PoPE
 from posenc.score import (
     DAPE,
     GRAPEA,
+    CoPE,
     DualChunk,
     Mixture,
+    PaTH,
     SelectiveRoPE,
     SelfExtend,
+    Shaw,
     SSMax,
     StreamingLLM,
     TokenRelativeBias,
+    TransformerXL,
 )
+from posenc.weight import StickBreaking
 
 FEW, SLOW = 3, 4.0  # a candidate that takes more than SLOW times as long as the base is timed FEW times
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain_backend
+from posenc import ALiBi, RoPE, T5Bias, attention, explain_backend
 from posenc.attention_maps import read_attention
 from posenc.dropout import Dropout
+from posenc.score import Shaw
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import KERPLE, CoPE, ForgetGate, LogCPB, RoPE, ScoreEncoding, Shaw, StickBreaking, T5Bias, attention
+from posenc import ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.backends.rows import BLOCK
+from posenc.bias import KERPLE, LogCPB
 from posenc.encoding import Scope
-from posenc.score import DAPE, Mixture
+from posenc.score import DAPE, CoPE, Mixture, Shaw
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, T5Bias, attention, explain_backend
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention, explain_backend
 from posenc.attention_maps import read_attention
+from posenc.score import CoPE
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 

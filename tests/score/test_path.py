@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
+from posenc import AttentionSink, attention
+from posenc.score import CoPE, Shaw
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, reflected
 from posenc.visibility import VisibilityMask
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, mostly_slow, qkv, refusals, weights
 

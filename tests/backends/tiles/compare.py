@@ -13,26 +13,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from posenc import (
-    FIRE,
-    KERPLE,
-    ALiBi,
-    AttentionSink,
-    BiasEncoding,
-    CoPE,
-    ForgetGate,
-    RoPE,
-    ScoreEncoding,
-    Shaw,
-    StickBreaking,
-    T5Bias,
-    TransformerXL,
-    attention,
-)
+from posenc import ALiBi, AttentionSink, BiasEncoding, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.backends.tiles import operator
+from posenc.bias import FIRE, KERPLE
 from posenc.encoding import Context, Encoding
-from posenc.score import DAPE, DataDependentALiBi
+from posenc.score import DAPE, CoPE, DataDependentALiBi, Shaw, TransformerXL
 from posenc.structure import Column, Decay
+from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
 
 BORDERS = [1, 2, 63, 64, 65, 255, 256, 257, 513]

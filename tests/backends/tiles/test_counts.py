@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import CoPE
+from posenc.score import CoPE
 from tests.backends.tiles.compare import (
     HEAD_DIM,
     SITUATIONS,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import AttentionSink, CoPE, Shaw, StickBreaking, T5Bias, attention, explain_backend
+from posenc import AttentionSink, T5Bias, attention, explain_backend
+from posenc.score import CoPE, Shaw
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import (
     RECIPES,
     SITUATIONS,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import KERPLE, CoPE, ForgetGate, StickBreaking, SwinBias, attention, positions
-from posenc.score import DAPE
+from posenc import ForgetGate, attention, positions
+from posenc.bias import KERPLE, SwinBias
+from posenc.score import DAPE, CoPE
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import (
     CROSS,
     DIM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FIRE
+from posenc.bias import FIRE
 from tests.backends.tiles.compare import (
     HEADS,
     called,

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from posenc import ALiBi, AttentionSink, CoPE, ForgetGate, Shaw, StickBreaking, T5Bias, attention
+from posenc import ALiBi, AttentionSink, ForgetGate, T5Bias, attention
+from posenc.score import CoPE, Shaw
+from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
 
 TOKENS = 40

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, StickBreaking, attention
+from posenc import ALiBi, attention
+from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import (
     HEAD_DIM,
     HEADS,
