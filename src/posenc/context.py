@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
-from posenc.structure import TokenOrder
+if TYPE_CHECKING:
+    from posenc.structure import TokenOrder
 
 
 class Unrotated(NamedTuple):

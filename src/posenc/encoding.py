@@ -32,7 +32,9 @@ from posenc.context import softcapped as softcapped
 from posenc.dtypes import float64_if_supported as float64_if_supported
 from posenc.dtypes import no_autocast as no_autocast
 from posenc.factory_kwargs import check_names
-from posenc.structure import Network, Offsets, Sink, Sticks, Structure
+
+if TYPE_CHECKING:  # structures are for backends: who imports an encoding does not wait for them
+    from posenc.structure import Network, Offsets, Sink, Sticks, Structure
 
 Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a value of the call, never state
 
