@@ -224,6 +224,8 @@ def with_todays_names() -> None:
     layers.StaticKVCache.select = layers.StaticKVCache.reorder
     if not hasattr(score, "XPos"):
         score.XPos = rotary.XPos
+    adapted = score.DAPE
+    score.DAPE = lambda bias, **options: adapted(bias, bias.num_heads, **options)
 
 
 def record(part: str, first: int, count: int, folder: Path, configs: Path | None) -> None:

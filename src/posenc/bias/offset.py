@@ -40,59 +40,64 @@ class OffsetBias(BiasEncoding):
 
     def offsets(self, q_pos: Tensor, k_pos: Tensor) -> Offsets | None:
         """Structure: the bias of each difference on the grid that positions span, and where a pair finds its own."""
-        (q_pos, q_lost), (k_pos, k_lost) = self._placed("q_pos", q_pos), self._placed("k_pos", k_pos)
+        (q_pos, q_unplaced), (k_pos, k_unplaced) = self._placed("q_pos", q_pos), self._placed("k_pos", k_pos)
         if q_pos.ndim != 2 or k_pos.ndim != 2 or not _worth_reading(q_pos, k_pos):
             return None
-        if not all(_is_whole(p) for p in (q_pos, k_pos)) or bool(q_lost.all()) or bool(k_lost.all()):
+        if not all(_is_whole(p) for p in (q_pos, k_pos)) or bool(q_unplaced.all()) or bool(k_unplaced.all()):
             return None
-        low = torch.stack([q_pos[~q_lost].amin(0), k_pos[~k_lost].amin(0)])
-        high = torch.stack([q_pos[~q_lost].amax(0), k_pos[~k_lost].amax(0)])
+        low = torch.stack([q_pos[~q_unplaced].amin(0), k_pos[~k_unplaced].amin(0)])
+        high = torch.stack([q_pos[~q_unplaced].amax(0), k_pos[~k_unplaced].amax(0)])
         sizes = [int(size) for size in (high - low).sum(0) + 1]  # differences along each axis
         entries = math.prod(sizes)
         if entries * REPEATED > _pairs(q_pos, k_pos):
             return None
         steps = q_pos.new_tensor([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]).long()
-        of_queries, of_keys = ((p.long() * steps).sum(-1) for p in (q_pos - low[0], high[1] - k_pos))
+        query_index, key_index = ((p.long() * steps).sum(-1) for p in (q_pos - low[0], high[1] - k_pos))
         digits = torch.arange(entries, device=q_pos.device).unsqueeze(-1) // steps % torch.tensor(sizes).to(steps)
         values = self.of_offset(digits.to(q_pos.dtype) + (low[0] - high[1]))
-        if not bool(q_lost.any() | k_lost.any()):
-            return Offsets(values, of_queries, of_keys)
-        return _with_lost(Offsets(values, of_queries, of_keys), self.of_nowhere(), q_lost, k_lost)
+        if not bool(q_unplaced.any() | k_unplaced.any()):
+            return Offsets(values, query_index, key_index)
+        return _with_unplaced(Offsets(values, query_index, key_index), self.of_nowhere(), q_unplaced, k_unplaced)
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        (q_pos, q_lost), (k_pos, k_lost) = self._placed("q_pos", q_pos), self._placed("k_pos", k_pos)
+        (q_pos, q_unplaced), (k_pos, k_unplaced) = self._placed("q_pos", q_pos), self._placed("k_pos", k_pos)
         if _worth_reading(q_pos, k_pos):
-            bias = self._of_distinct(q_pos, k_pos, q_lost, k_lost)
+            bias = self._of_distinct(q_pos, k_pos, q_unplaced, k_unplaced)
         else:
-            bias = self._of_pairs(q_pos, k_pos, q_lost.unsqueeze(-1), k_lost.unsqueeze(-2))
+            bias = self._of_pairs(q_pos, k_pos, q_unplaced.unsqueeze(-1), k_unplaced.unsqueeze(-2))
         return bias.movedim(0, -3)  # (*batch, heads, queries, keys)
 
-    def _of_distinct(self, q_pos: Tensor, k_pos: Tensor, q_lost: Tensor, k_lost: Tensor) -> Tensor:
+    def _of_distinct(self, q_pos: Tensor, k_pos: Tensor, q_unplaced: Tensor, k_unplaced: Tensor) -> Tensor:
         """The bias ``(heads, *batch, queries, keys)``, computed for each difference, if pairs have many in common."""
-        lost = bool(q_lost.any()) or bool(k_lost.any())
+        lost = bool(q_unplaced.any()) or bool(k_unplaced.any())
         if lost:  # whoever has no place stands where somebody else does, so that there are no more differences for it
-            spot = torch.cat([q_pos[~q_lost], k_pos[~k_lost], q_pos.flatten(0, -2)[:1]])[0]
-            q_pos, k_pos = torch.where(q_lost[..., None], spot, q_pos), torch.where(k_lost[..., None], spot, k_pos)
+            spot = torch.cat([q_pos[~q_unplaced], k_pos[~k_unplaced], q_pos.flatten(0, -2)[:1]])[0]
+            q_pos, k_pos = (
+                torch.where(q_unplaced[..., None], spot, q_pos),
+                torch.where(k_unplaced[..., None], spot, k_pos),
+            )
         differences = distinct(q_pos, k_pos)
         if differences is None:
-            return self._of_pairs(q_pos, k_pos, q_lost.unsqueeze(-1), k_lost.unsqueeze(-2))
+            return self._of_pairs(q_pos, k_pos, q_unplaced.unsqueeze(-1), k_unplaced.unsqueeze(-2))
         offset, index = differences
         bias = self.of_offset(offset)
         if lost:
             nowhere = self.of_nowhere()
             nowhere = bias.new_zeros(self.num_heads, 3) if nowhere is None else nowhere.to(bias.dtype)
             bias = torch.cat([bias, nowhere], 1)
-            kind = q_lost.unsqueeze(-1) + 2 * k_lost.unsqueeze(-2).int()  # 1: the query is lost, 2: the key, 3: both
+            kind = (
+                q_unplaced.unsqueeze(-1) + 2 * k_unplaced.unsqueeze(-2).int()
+            )  # 1: the query is lost, 2: the key, 3: both
             index = torch.where(kind > 0, len(offset) - 1 + kind, index)
         return bias.contiguous().index_select(1, index.flatten()).view(-1, *index.shape)
 
-    def _of_pairs(self, q_pos: Tensor, k_pos: Tensor, q_lost: Tensor, k_lost: Tensor) -> Tensor:
+    def _of_pairs(self, q_pos: Tensor, k_pos: Tensor, q_unplaced: Tensor, k_unplaced: Tensor) -> Tensor:
         """The bias ``(heads, *batch, queries, keys)``, computed for each pair."""
         bias, nowhere = self.of_offset(q_pos.unsqueeze(-2) - k_pos.unsqueeze(-3)), self.of_nowhere()
         if nowhere is None:
-            return bias.masked_fill(q_lost | k_lost, 0.0)
+            return bias.masked_fill(q_unplaced | k_unplaced, 0.0)
         there, here, both = nowhere.to(bias.dtype).view(-1, 3, *[1] * (bias.ndim - 1)).unbind(1)
-        return torch.where(q_lost, torch.where(k_lost, both, there), torch.where(k_lost, here, bias))
+        return torch.where(q_unplaced, torch.where(k_unplaced, both, there), torch.where(k_unplaced, here, bias))
 
     def _placed(self, name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Coordinates ``(*batch, tokens, axes)``, checked, 0 where there is no place; and where that is."""
@@ -104,18 +109,21 @@ class OffsetBias(BiasEncoding):
         return coordinates.masked_fill(lost.unsqueeze(-1), 0), lost
 
 
-def _with_lost(placed: Offsets, nowhere: Tensor | None, q_lost: Tensor, k_lost: Tensor) -> Offsets:
+def _with_unplaced(placed: Offsets, nowhere: Tensor | None, q_unplaced: Tensor, k_unplaced: Tensor) -> Offsets:
     """The same with tokens without a place, whose sums with any others fall behind the numbers of the places."""
-    values, of_queries, of_keys = placed.values, placed.query_index, placed.key_index
-    entries, keys = values.shape[1], int(of_keys.amax()) + 1
-    queries = int(of_queries.amax()) + 1
+    values, query_index, key_index = placed.values, placed.query_index, placed.key_index
+    entries, keys = values.shape[1], int(key_index.amax()) + 1
+    queries = int(query_index.amax()) + 1
     nowhere = values.new_zeros(len(values), 3) if nowhere is None else nowhere.to(values.dtype)
-    of_lost_key = entries + keys  # behind what a lost query reads at any key
+    unplaced_key = entries + keys  # behind what a lost query reads at any key
     there, here, both = (number.unsqueeze(1) for number in nowhere.unbind(1))
     unread = values.new_zeros(len(values), max(0, entries - queries))
     parts = [values, there.expand(-1, keys), here.expand(-1, queries), unread, both]
-    of_queries, of_keys = of_queries.masked_fill(q_lost, entries), of_keys.masked_fill(k_lost, of_lost_key)
-    return Offsets(torch.cat(parts, 1), of_queries, of_keys)
+    query_index, key_index = (
+        query_index.masked_fill(q_unplaced, entries),
+        key_index.masked_fill(k_unplaced, unplaced_key),
+    )
+    return Offsets(torch.cat(parts, 1), query_index, key_index)
 
 
 def _is_whole(positions: Tensor) -> bool:
@@ -141,9 +149,9 @@ def distinct(q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     pairs = _pairs(q_pos, k_pos)
     offset, index = q_pos.new_zeros(1, 0), torch.zeros((), dtype=torch.int32, device=q_pos.device)
-    for of_queries, of_keys in zip(q_pos.unbind(-1), k_pos.unbind(-1), strict=True):
-        here, query = torch.unique(of_queries, return_inverse=True)
-        there, key = torch.unique(of_keys, return_inverse=True)
+    for q_axis, k_axis in zip(q_pos.unbind(-1), k_pos.unbind(-1), strict=True):
+        here, query = torch.unique(q_axis, return_inverse=True)
+        there, key = torch.unique(k_axis, return_inverse=True)
         along_axis = _along_one_axis(here, there, pairs // REPEATED)
         if along_axis is None or len(offset) * len(along_axis[0]) * REPEATED > pairs:
             return None

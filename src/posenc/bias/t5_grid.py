@@ -88,9 +88,9 @@ class T5GridBias(OffsetBias):
         check_number("bias_scale", bias_scale)
         check_number("init_std", init_std, least=0)
         self.num_heads, self.axes, self.bias_scale, self.init_std = num_heads, axes, bias_scale, init_std
-        self.num_buckets = _of_each("num_buckets", num_buckets, axes)
-        self.max_distance = _of_each("max_distance", max_distance, axes)
-        self.factor = _of_each("factor", factor, axes)
+        self.num_buckets = _one_per_axis("num_buckets", num_buckets, axes)
+        self.max_distance = _one_per_axis("max_distance", max_distance, axes)
+        self.factor = _one_per_axis("factor", factor, axes)
         for buckets, longest in zip(self.num_buckets, self.max_distance, strict=True):
             _check_buckets(buckets, longest)
         for each_factor in self.factor:
@@ -133,7 +133,7 @@ class T5GridBias(OffsetBias):
         return f"{self.num_heads}, axes={self.axes}, {buckets}, factor={self.factor}{scale}"
 
 
-def _of_each(name: str, value: T | Sequence[T], axes: int) -> tuple[T, ...]:
+def _one_per_axis(name: str, value: T | Sequence[T], axes: int) -> tuple[T, ...]:
     """One number an axis, as given or the same for all."""
     several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     values = tuple(cast(Sequence[T], value)) if several else (cast(T, value),) * axes

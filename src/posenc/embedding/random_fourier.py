@@ -96,8 +96,8 @@ class RandomFourier(EmbeddingEncoding):
         on = torch.device("cpu") if places.device.type == "mps" else self.frequencies.device  # which has no float64
         theta = self.frequencies.to(on, torch.float64) * (2 * math.pi)
         angle, *more = (
-            angles(along, TensorFrequencies(of_axis), wide)
-            for along, of_axis in zip(places.unbind(-1), theta.unbind(0), strict=True)
+            angles(along, TensorFrequencies(theta_axis), wide)
+            for along, theta_axis in zip(places.unbind(-1), theta.unbind(0), strict=True)
         )
         for other in more:
             angle = angle + other

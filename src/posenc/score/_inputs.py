@@ -64,7 +64,7 @@ def bias_at(encoding: BiasEncoding, context: Context, dtype: torch.dtype) -> Ten
     return bias if bias.ndim == 4 else bias.unsqueeze(0)
 
 
-def later(gates: Tensor, seen: Tensor | None) -> Tensor:
+def sum_of_later_gates(gates: Tensor, seen: Tensor | None) -> Tensor:
     """For each key j, the sum of the gates of seen keys l > j.
 
     The sum runs from the newest key back, so that it is small where weights are large: its rounding is relative to what

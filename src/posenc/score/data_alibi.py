@@ -31,7 +31,7 @@ from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import later, own_index, token_state_of, wide_linear
+from posenc.score._inputs import own_index, sum_of_later_gates, token_state_of, wide_linear
 from posenc.structure import Decay
 
 Form = Literal["causal", "bidirectional", "rows"]
@@ -111,7 +111,7 @@ class DataDependentALiBi(ScoreEncoding):
         width = {"causal": 1, "bidirectional": 2, "rows": 2 * self.gate_dim}[self.form]
         token_states = token_state_of("DataDependentALiBi", context, (self.num_heads, width), scores.dtype)
         if self.form == "causal":
-            return scores + later(token_states.mT, context.mask)
+            return scores + sum_of_later_gates(token_states.mT, context.mask)
         own_key = own_index(scores.shape[-2], token_states).unsqueeze(-1)
         keys = torch.arange(scores.shape[-1], device=scores.device)
         if self.form == "rows":
@@ -120,7 +120,9 @@ class DataDependentALiBi(ScoreEncoding):
         if context.mask is not None:
             before, after = before & context.mask, after & context.mask
         past, future = token_states.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
-        return scores + torch.where(keys < own_key, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
+        return scores + torch.where(
+            keys < own_key, sum_of_later_gates(past, before), torch.where(after, future, 0.0).cumsum(-1)
+        )
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Decay] | None:
         if self.form != "causal":

@@ -38,7 +38,7 @@ from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import checked_token_state, later, wide_linear
+from posenc.score._inputs import checked_token_state, sum_of_later_gates, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]
@@ -134,7 +134,9 @@ class ForgetGate(ScoreEncoding):
         return F.logsigmoid(wide_linear(x, self.weight, self.bias).transpose(1, 2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        decay = later(self._log_gates(context.token_state, context.k, scores.dtype).unsqueeze(-2), context.mask)
+        decay = sum_of_later_gates(
+            self._log_gates(context.token_state, context.k, scores.dtype).unsqueeze(-2), context.mask
+        )
         return scores + (decay * context.scale if self.scaled else decay)
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Decay]:

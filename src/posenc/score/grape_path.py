@@ -29,7 +29,7 @@ from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.rotary._rotate import rotate_pairs
-from posenc.score._inputs import later, token_state_of, wide_linear
+from posenc.score._inputs import sum_of_later_gates, token_state_of, wide_linear
 
 Tie = Literal["none", "key"]
 
@@ -113,7 +113,7 @@ class GRAPEAP(ScoreEncoding):
         gates = F.logsigmoid(p[:, :, keys - queries :] @ rotated.mT / self.path_dim)
         if gates.shape[1] != scores.shape[1]:  # the heads of a group share their keys, and so their gates
             gates = gates.repeat_interleave(scores.shape[1] // gates.shape[1], 1)
-        return scores + later(gates, context.mask) * scores.new_tensor(self._slopes).view(-1, 1, 1)
+        return scores + sum_of_later_gates(gates, context.mask) * scores.new_tensor(self._slopes).view(-1, 1, 1)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, path_dim={self.path_dim}, tie={self.tie!r}"

@@ -133,20 +133,20 @@ class RePo(ScoreEncoding):
         predicted = token_state_of("RePo", context, (self.num_kv_heads,), k.dtype)
         rho = self.rho if self.training else 0.0
         if not rho:
-            of_keys = self.rope.table(predicted, like=k)
-            return self._rotated(q, k, table_of_queries(of_keys, q.shape[2]), of_keys)
+            key_table = self.rope.table(predicted, like=k)
+            return self._rotated(q, k, table_of_queries(key_table, q.shape[2]), key_table)
         wide = float64_if_supported(k.device)
         before = max(0, q.shape[2] - k.shape[2])  # queries before the first key, which attend to none
-        of_q, of_k = F.pad(predicted, (before, 0))[..., before + k.shape[2] - q.shape[2] :], predicted
-        of_q, of_k = (
+        query_places, key_places = F.pad(predicted, (before, 0))[..., before + k.shape[2] - q.shape[2] :], predicted
+        query_places, key_places = (
             (1 - rho) * p.to(wide) + rho * at.unsqueeze(-2).to(wide)  # float32 has no fractions left at far positions
-            for p, at in ((of_q, context.q_pos), (of_k, context.k_pos))
+            for p, at in ((query_places, context.q_pos), (key_places, context.k_pos))
         )
-        return self._rotated(q, k, self.rope.table(of_q, like=q), self.rope.table(of_k, like=k))
+        return self._rotated(q, k, self.rope.table(query_places, like=q), self.rope.table(key_places, like=k))
 
-    def _rotated(self, q: Tensor, k: Tensor, of_queries: Table, of_keys: Table) -> tuple[Tensor, Tensor]:
+    def _rotated(self, q: Tensor, k: Tensor, query_table: Table, key_table: Table) -> tuple[Tensor, Tensor]:
         layout = self.rope.layout
-        return rotate_by_table(q, of_queries, layout), rotate_by_table(k, of_keys, layout)
+        return rotate_by_table(q, query_table, layout), rotate_by_table(k, key_table, layout)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return replace_products(scores, context, *self.absorb_into_qk(context))

@@ -94,7 +94,7 @@ class TokenRelativeBias(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         if context.q_pos.is_floating_point() or context.k_pos.is_floating_point():
             raise ValueError("q_pos and k_pos must be integers for TokenRelativeBias: a table has no rows between rows")
-        by_distance = self._of_queries(context, scores.dtype) @ self.profiles.to(scores.dtype)
+        by_distance = self._profile_weights(context, scores.dtype) @ self.profiles.to(scores.dtype)
         distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).unsqueeze(-3)
         rows = distance.clamp(0, self.extent - 1).expand(*scores.shape)
         near = (distance >= 0) & (distance < self.extent)
@@ -105,10 +105,10 @@ class TokenRelativeBias(ScoreEncoding):
             return None
         wide = torch.promote_types(context.q.dtype, torch.float32)
         rows = nn.functional.pad(self.profiles.to(wide).T, (0, 0, 1 if future else 0, 1))  # nothing before and after
-        content = self._of_queries(context, wide) / context.scale
+        content = self._profile_weights(context, wide) / context.scale
         return (Vectors(rows.unsqueeze(0), -1 if future else 0, content),)
 
-    def _of_queries(self, context: Context, dtype: torch.dtype) -> Tensor:
+    def _profile_weights(self, context: Context, dtype: torch.dtype) -> Tensor:
         """r of the queries, which are the last of the keys, ``(batch, heads, queries, relative_dim)``."""
         token_states = token_state_of("TokenRelativeBias", context, (self.num_heads, self.relative_dim), dtype)
         queries, keys = context.q.shape[2], context.k.shape[2]

@@ -122,12 +122,12 @@ class TransformerXL(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         q = context.q_content
-        content = self._of_keys(context, q.dtype).unsqueeze(2)
+        content = self._content_bias(context, q.dtype).unsqueeze(2)
         by_distance = self._by_wave(q, context) if self.table is None else self._by_table(q, context)
         changed: Tensor = scores + (content + by_distance) * context.scale
         return changed
 
-    def _of_keys(self, context: Context, dtype: torch.dtype) -> Tensor:
+    def _content_bias(self, context: Context, dtype: torch.dtype) -> Tensor:
         """u · k_j, ``(batch, heads, keys)``."""
         q, k = context.q_content, context.k_content.to(dtype)
         check_width(self, self.head_dim, q)
@@ -137,7 +137,7 @@ class TransformerXL(ScoreEncoding):
     def fast_form(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
         wide = torch.promote_types(context.q.dtype, torch.float32)
         content = None if context.q_content is context.q else context.q_content.to(wide)
-        column = Column(self._of_keys(context, wide) * context.scale)
+        column = Column(self._content_bias(context, wide) * context.scale)
         if self.v is None or self.weight is None:
             return None  # the bias of each distance is a table of its own: no kind above holds both
         queries, keys = context.q.shape[2], context.k.shape[2]
