@@ -7,8 +7,9 @@ import copy
 import pytest
 import torch
 
-from posenc import ALiBi, CoPE, DynamicNTK, ForgetGate, RoPE
+from posenc import ALiBi, DynamicNTK, ForgetGate, RoPE
 from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc.score import CoPE
 from tests.layers.contents import contents, same
 from tests.samples import gap
 
