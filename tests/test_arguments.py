@@ -205,10 +205,10 @@ BUILDERS: list[Call] = [
     ("check", lambda **given: checking.check("positions", **given),
      {"positions": grid(2, 3), "tokens": 6, "batch": 1, "axes": 2}),
     ("check_dtype", lambda **given: checking.check_dtype("positions", **given), {"positions": ROW}),
-    call("nowhere", positions=ROW, axes=1),
-    call("nowhere", positions=grid(2, 3), axes=2),
-    call("span", positions=ROW),
-    call("wide", positions=ROW),
+    ("nowhere", checking.nowhere, {"positions": ROW, "axes": 1}),
+    ("nowhere", checking.nowhere, {"positions": grid(2, 3), "axes": 2}),
+    ("span", checking.span, {"positions": ROW}),
+    ("wide", checking.wide, {"positions": ROW}),
 ]  # fmt: skip
 ALSO_NAMED = {  # of two arguments that do not fit each other, the one that may be named
     "from_token_ids-image_token": "image_grid_thw", "from_token_ids-video_token": "video_grid_thw",
