@@ -153,6 +153,7 @@ def test_other_names_mean_one_encoding_each() -> None:
     for name, entry in CATALOGUE.items():
         assert find(name.upper().replace("_", "-")) is entry
     assert find("DynamicYaRN").name == "dynamic_yarn"
+    assert encoding_info("stick_breaking") is encoding_info("Stick-Breaking")
     with pytest.raises(ValueError, match=r"'linear'.*'pi'"):
         encoding_info("linear")
 
