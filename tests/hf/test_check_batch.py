@@ -1,0 +1,301 @@
+"""check_batch: planted faults in batches of tiny models are found by name, and right batches are quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from posenc.testing import BatchError, check_batch, check_collator
+
+transformers = pytest.importorskip("transformers")
+
+Batch = dict[str, Any]
+VOCABULARY, IMAGE = 97, 90
+SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512, "pad_token_id": 0,
+}  # fmt: skip
+HYBRIDS = ("bamba", "qwen3_5")
+ENCODERS = ("modernbert",)
+WITHOUT_IDS = ("bloom",)  # its biases go by the mask; position_ids are taken and not read
+TWO_AXES = ("bloom", "posenc-rope", "posenc-learned")  # of a mask: they take no others
+MODELS = ("llama", "mixtral", "gpt2", "bloom", "bamba", "qwen3_5", "modernbert", "posenc-rope", "posenc-learned")
+
+
+def model_of(name: str, implementation: str = "sdpa", dtype: torch.dtype = torch.float32) -> nn.Module:
+    """A tiny model of a family, in train mode as a training loop has it."""
+    torch.manual_seed(0)
+    if name.startswith("posenc"):
+        from posenc.hf.modeling import PosencConfig, PosencForCausalLM
+
+        options = {"encodings": name.removeprefix("posenc-"), "max_position_embeddings": 128}
+        return PosencForCausalLM(PosencConfig(**(SIZES | options))).to(dtype).train()
+    made = {
+        "llama": lambda: transformers.LlamaConfig(**SIZES),
+        "mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4),
+        "gpt2": lambda: transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, n_positions=512),
+        "bloom": lambda: transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=64, n_layer=2, n_head=4),
+        "bamba": lambda: transformers.BambaConfig(
+            **SIZES, attn_layer_indices=[1], mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16, mamba_chunk_size=16
+        ),
+        "qwen3_5": lambda: transformers.Qwen3_5TextConfig(
+            **SIZES, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
+            linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+        ),
+        "modernbert": lambda: transformers.ModernBertConfig(
+            **{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}, local_attention=16
+        ),
+    }  # fmt: skip
+    kind = transformers.AutoModelForMaskedLM if name in ENCODERS else transformers.AutoModelForCausalLM
+    return kind.from_config(made[name](), dtype=dtype, attn_implementation=implementation).train()
+
+
+def rows_of(seed: int) -> Batch:
+    """Three rows of one document each."""
+    ids = torch.randint(1, VOCABULARY, (3, 21 + seed), generator=torch.Generator().manual_seed(seed))
+    return {"input_ids": ids, "labels": ids.clone()}
+
+
+def packed(seed: int) -> Batch:
+    """Two rows of three documents, whose position ids begin at 0 in each."""
+    lengths = (9 + seed, 14, 11)
+    ids = torch.randint(1, VOCABULARY, (2, sum(lengths)), generator=torch.Generator().manual_seed(seed))
+    where = torch.cat([torch.arange(n) for n in lengths]).expand(2, -1).clone()
+    return {"input_ids": ids, "position_ids": where, "labels": ids.masked_fill(where == 0, -100)}
+
+
+def padded(seed: int, *, left: bool) -> Batch:
+    rows = rows_of(seed)
+    real = torch.ones_like(rows["input_ids"])
+    real[0, -5:], real[1, -9:] = 0, 0
+    real = real.flip(1) if left else real
+    ids = rows["input_ids"].masked_fill(real == 0, 0)
+    return {"input_ids": ids, "attention_mask": real, "labels": ids.masked_fill(real == 0, -100)}
+
+
+def documents(batch: Batch) -> Tensor:
+    return (batch["position_ids"] == 0).cumsum(-1) - 1
+
+
+def separating(batch: Batch, dtype: torch.dtype) -> Tensor:
+    """A causal mask with four axes, which separates documents."""
+    numbers = documents(batch)
+    same = (numbers[:, :, None] == numbers[:, None, :]).tril()
+    return torch.zeros(same.shape, dtype=dtype).masked_fill(~same, torch.finfo(dtype).min)[:, None]
+
+
+def right_batches(name: str, seed: int, dtype: torch.dtype) -> Iterator[tuple[str, Batch, Tensor | None]]:
+    """Batches that are right for a model, with the documents where the batch does not say them."""
+    yield "rows", rows_of(seed), None
+    yield "padded on the right", padded(seed, left=False), None
+    if name != "gpt2":  # whose position ids count padding unless the batch brings its own
+        yield "padded on the left", padded(seed, left=True), None
+    if name not in (*HYBRIDS, *ENCODERS, *WITHOUT_IDS):
+        yield "packed", packed(seed) | {"use_cache": False}, None
+    if name not in (*HYBRIDS, *ENCODERS, *TWO_AXES):
+        batch = packed(seed)
+        yield "packed, four axes", batch | {"attention_mask": separating(batch, dtype)}, documents(batch)
+
+
+def planted(name: str, seed: int, dtype: torch.dtype) -> Iterator[tuple[str, str, Batch, Tensor | None]]:
+    """The verdict that must be found, what was planted, the batch, and its documents where it does not say them."""
+    rows, pack, one = rows_of(seed), packed(seed), torch.zeros_like(rows_of(seed)["input_ids"])
+    tokens = rows["input_ids"].shape[1]
+    if not name.startswith("posenc"):
+        yield "leaks", "a mask of ones", pack | {"attention_mask": torch.ones_like(pack["input_ids"])}, None
+    alone = {key: value for key, value in pack.items() if key != "position_ids"}
+    yield "leaks", "nothing says that there are documents", alone, documents(pack)
+    left = padded(seed, left=True)
+    without = {key: value for key, value in left.items() if key != "attention_mask"}
+    yield "padding counted", "no mask", without, left["attention_mask"] - 1
+    if name not in WITHOUT_IDS:
+        ids = (torch.arange(tokens) % (tokens // 2)).expand(3, -1).clone()
+        yield "positions differ from alone", "a restart within", rows | {"position_ids": ids, "use_cache": False}, one
+        ids = (2 * torch.arange(tokens)).expand(3, -1).clone()
+        yield "positions differ from alone", "every second id", rows | {"position_ids": ids, "use_cache": False}, one
+    if name == "gpt2":
+        yield "padding counted", "ids that count padding", left, None
+    if name in ("gpt2", "posenc-learned"):
+        ids = torch.arange(5, tokens + 5).expand(3, -1).clone()
+        yield "positions differ from alone", "not from 0", rows | {"position_ids": ids, "use_cache": False}, one
+    if name not in (*ENCODERS, *TWO_AXES):
+        mask = torch.zeros(3, 1, tokens, tokens, dtype=dtype)
+        yield "causal broken", "a mask without an order", rows | {"attention_mask": mask}, None
+    padding = padded(seed, left=False)
+    yield "labels cross", "labels of padding", padding | {"labels": padding["input_ids"].clone()}, None
+    shifted = torch.cat([rows["input_ids"][:, 1:], torch.full((3, 1), -100)], 1)
+    yield "labels cross", "labels shifted twice", rows | {"labels": shifted}, None
+    if name not in ENCODERS:
+        yield "labels cross", "labels across documents", pack | {"labels": pack["input_ids"].clone()}, None
+
+
+CASES = [
+    pytest.param(name, implementation, dtype, id=f"{name}-{implementation}-{str(dtype).removeprefix('torch.')}")
+    for name in MODELS
+    for implementation in ("sdpa", "eager")
+    for dtype in (torch.float32, torch.bfloat16)
+    if implementation == "sdpa" or not name.startswith("posenc")
+    if implementation == "eager" or name not in WITHOUT_IDS  # Bloom has no other
+]
+
+
+@pytest.mark.parametrize(("name", "implementation", "dtype"), CASES)
+def test_planted_faults_are_found_and_right_batches_are_quiet(
+    name: str, implementation: str, dtype: torch.dtype
+) -> None:
+    model = model_of(name, implementation, dtype)
+    for seed in range(1 if dtype == torch.float32 else 2):
+        for said, batch, numbers in right_batches(name, seed, dtype):
+            report = check_batch(model, batch, documents=numbers)
+            assert report.verdicts == ("separate",), (said, str(report))
+        for kind, said, batch, numbers in planted(name, seed, dtype):
+            report = check_batch(model, batch, documents=numbers)
+            assert kind in report.verdicts, (said, str(report))
+            assert not report.ok
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert model.training
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_a_hybrid_leaks_where_its_fused_kernels_are_missing(name: str) -> None:
+    report = check_batch(model_of(name), packed(0) | {"use_cache": False})
+    (finding,) = [finding for finding in report.findings if finding.row == 0]
+    assert finding.kind == "leaks"
+    assert finding.other == 8  # the last token of the document before
+    assert finding.effect is not None
+    assert finding.rounding is not None
+    assert finding.effect > 1000 * finding.rounding
+    assert "row of its own" in finding.remedy
+
+
+def test_the_remedy_is_one_that_was_tried() -> None:
+    model, batch = model_of("llama"), packed(0)
+    report = check_batch(model, batch)
+    assert report.verdicts == ("leaks",)
+    assert "use_cache=False" in report.findings[0].remedy
+    assert check_batch(model, batch | {"use_cache": False}).ok
+    with pytest.raises(BatchError, match="use_cache=False"):
+        report.raise_if_wrong()
+
+
+def test_a_position_table_that_continues_through_documents() -> None:
+    """Separate by their mask, but a learned table gives the second document the places of the first one's future."""
+    model, batch = model_of("gpt2"), packed(0)
+    where = torch.arange(batch["input_ids"].shape[1]).expand(2, -1)
+    mask = separating(batch, torch.float32)
+    report = check_batch(model, batch | {"position_ids": where, "attention_mask": mask}, documents=documents(batch))
+    assert report.verdicts == ("positions differ from alone",)
+    assert "begin at 0 in each document" in report.findings[0].remedy
+    # rotations do not mind where a document begins
+    ids = batch | {"position_ids": where, "attention_mask": mask}
+    assert check_batch(model_of("llama"), ids, documents=documents(batch)).ok
+
+
+class Decoder(nn.Module):
+    """A model of one's own: tokens, an embedding, one layer of attention."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.embed, self.head, self.fused = nn.Embedding(VOCABULARY, 16), nn.Linear(16, VOCABULARY), fused
+
+    def forward(self, input_ids: Tensor, segments: Tensor | None = None) -> Tensor:
+        h = self.embed(input_ids)[:, None]
+        mask = torch.ones(h.shape[2], h.shape[2], dtype=torch.bool).tril()
+        if segments is not None and not self.fused:  # a fused kernel may drop what it cannot take
+            mask = mask & (segments[:, None, :, None] == segments[:, None, None, :])
+        return self.head(nn.functional.scaled_dot_product_attention(h, h, h, mask)[:, 0])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_callable_of_ones_own(fused: bool) -> None:
+    batch = packed(0)
+    given = {"input_ids": batch["input_ids"], "segments": documents(batch)}
+    report = check_batch(Decoder(fused), given)
+    assert report.source == "segments"
+    assert report.verdicts == (("leaks",) if fused else ("separate",))
+
+
+@pytest.mark.parametrize("name", ["llama", "bamba"])
+def test_without_gradients_changed_tokens_decide(name: str) -> None:
+    model = model_of(name)
+
+    def call(**batch: Any) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = model(**batch).logits
+        return logits
+
+    assert check_batch(call, packed(0)).verdicts == ("leaks",)
+    report = check_batch(call, rows_of(0))
+    assert report.ok
+    assert any("no gradients" in said for said in report.checked)
+
+
+@pytest.mark.parametrize(
+    ("options", "use_cache", "verdict"),
+    [({}, None, "leaks"), ({}, False, "separate"), ({"return_position_ids": False}, False, "leaks")],
+)
+def test_collators_are_checked_by_the_samples_that_went_in(
+    options: dict[str, bool], use_cache: bool | None, verdict: str
+) -> None:
+    collator = transformers.DataCollatorWithFlattening(**options)
+    samples = [{"input_ids": torch.randint(1, VOCABULARY, (n,)).tolist()} for n in (9, 14, 11)]
+
+    def collate(features: list[Any]) -> Batch:
+        return dict(collator(features)) | ({} if use_cache is None else {"use_cache": use_cache})
+
+    report = check_collator(model_of("llama"), collate, samples)
+    assert report.documents[0].bincount().tolist() == [9, 14, 11]
+    assert report.verdicts == (verdict,)
+    with pytest.raises(ValueError, match="samples"):
+        check_collator(model_of("llama"), lambda features: rows_of(0), [{"input_ids": [1] * 30}])
+
+
+def picture_model() -> nn.Module:
+    torch.manual_seed(0)
+    text = SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}}
+    vision = {
+        "embed_dim": 32, "hidden_size": 64, "depth": 1, "num_heads": 2, "patch_size": 4, "in_channels": 3,
+        "spatial_merge_size": 2, "temporal_patch_size": 2,
+    }  # fmt: skip
+    config = transformers.Qwen2VLConfig(
+        text_config=text, vision_config=vision, image_token_id=IMAGE, video_token_id=91, vision_start_token_id=92
+    )
+    return transformers.Qwen2VLForConditionalGeneration(config).train()
+
+
+def picture_batch(model: Any) -> Batch:
+    """Two documents in two rows, with a picture of 4 × 6 patches each, and the ids of the model's own rule."""
+    ids = torch.randint(1, 80, (2, 16), generator=torch.Generator().manual_seed(0))
+    ids[0, 3:9], ids[1, 5:11] = IMAGE, IMAGE
+    grids = torch.tensor([[1, 4, 6], [1, 4, 6]])
+    kinds = (ids == IMAGE).int()
+    where, _ = model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=grids)
+    return {
+        "input_ids": ids, "position_ids": where, "image_grid_thw": grids, "pixel_values": torch.randn(48, 96),
+        "attention_mask": torch.ones_like(ids), "mm_token_type_ids": kinds,
+    }  # fmt: skip
+
+
+def test_ids_of_pictures_are_held_against_the_models_own_rule() -> None:
+    model = picture_model()
+    batch = picture_batch(model)
+    assert check_batch(model, batch).verdicts == ("separate",)
+    exchanged = batch["position_ids"].clone()
+    exchanged[1:] = exchanged[1:].flip(0)
+    report = check_batch(model, batch | {"position_ids": exchanged})
+    assert report.verdicts == ("positions differ from alone",)
+    assert (report.findings[0].row, report.findings[0].token) == (0, 4)
+    report = check_batch(model, batch | {"position_ids": batch["position_ids"][:1].expand(3, -1, -1)})
+    assert report.verdicts == ("positions differ from alone",)
+
+
+def test_wrong_arguments() -> None:
+    model = model_of("llama")
+    with pytest.raises(ValueError, match="input_ids"):
+        check_batch(model, {"labels": torch.zeros(2, 3)})
+    with pytest.raises(ValueError, match="documents"):
+        check_batch(model, rows_of(0), documents=torch.zeros(2, 3))
