@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
+    from posenc.hf.batches import CheckBatch as CheckBatch
     from posenc.hf.config.compose import rope_to_config as rope_to_config
     from posenc.hf.config.convert import ConfigConversion as ConfigConversion
     from posenc.hf.config.convert import convert_config as convert_config
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
+        "posenc.hf.batches": "CheckBatch",
         "posenc.hf.config.compose": "rope_to_config",
         "posenc.hf.config.convert": "ConfigConversion convert_config",
         "posenc.hf.config.rope_config": "RopeConfig read_rope rope_from_config",
@@ -56,6 +58,7 @@ __getattr__, __dir__, _ = lazy_names(
 
 __all__ = [
     "as_text",
+    "CheckBatch",
     "ConfigConversion",
     "ConfigExtension",
     "convert_config",
