@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.lab.conftest import numbers, run
 
-from posenc.lab.execute.executor import DEATHS, DiedError, Executor, Resources, map_jobs, started
+from posenc.lab.execute.executor import DEATHS, DiedError, Executor, Resources, make_executor, map_jobs, started
 from posenc.lab.execute.local import BAD_INPUT, STOPPED, UNWRITABLE, Local
 from posenc.lab.run.job import Work
 
@@ -266,3 +266,26 @@ def _is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "mode"),
+    [({}, True, "token"), ({}, False, None), ({"RAY_AUTH_TOKEN": "x"}, False, "token"),
+     ({"RAY_AUTH_MODE": "disabled"}, True, "disabled")],
+    ids=str,
+)  # fmt: skip
+def test_a_token_that_is_there_is_given_to_the_cluster(
+    given: dict[str, str], there: bool, mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")  # so that what is set here is taken back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    if there:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("token")
+    monkeypatch.setattr("posenc.lab.execute.ray.load_optional", lambda *names, **more: None)
+    make_executor("ray", {"ray_address": "HOST:1"})
+    assert os.environ.get("RAY_AUTH_MODE") == mode

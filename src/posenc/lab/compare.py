@@ -196,9 +196,12 @@ def compare(
             prepared, works, finished = joint.from_first(partial(_plan, request, console))
             so_far = partial(_so_far, folders, out)
             failures += run_jobs(prepared, works, finished, executor, workers, console, so_far)
-    finally:
+    except KeyboardInterrupt:
         if joint.is_first():
             finish(folders, out, console)
+        raise
+    if joint.is_first():
+        finish(folders, out, console)
     joint.wait()
     if failures:
         raise FailedJobsError("\n".join(failures))

@@ -56,6 +56,10 @@ class Ray(Executor):
     name = "ray"
 
     def __init__(self, address: str = "auto") -> None:
+        if "RAY_AUTH_MODE" not in os.environ and _has_token():
+            # A cluster that Ray 2.60 starts where there is a token asks for it, and a client that was told HOST:PORT
+            # would not send it. An open cluster takes a client with a token, too. Ray reads this when it is imported.
+            os.environ["RAY_AUTH_MODE"] = "token"
         self.ray = load_optional("ray", packages=("ray",), extra="ray", user="--executor ray")
         self.address, self.elsewhere = address, address != "local"
         self.running: list[Any] = []
@@ -109,13 +113,10 @@ class Ray(Executor):
             self.ray.init(**options)
         except (OSError, RuntimeError, ValueError) as error:
             lines = str(error).strip().splitlines()
-            token = "" if os.environ.get("RAY_AUTH_MODE") else (
-                "; a cluster that Ray 2.60 or newer has started asks for a token: set RAY_AUTH_MODE=token here, where "
-                "~/.ray/auth_token holds the cluster's"
-            )  # fmt: skip
             raise ValueError(
                 f"--ray-address {self.address}: {lines[0] if lines else type(error).__name__} (`ray start --head` "
-                f"starts a cluster, --ray-address local one on this machine alone{token})"
+                "starts a cluster, --ray-address local one on this machine alone; a cluster that asks for a token "
+                "needs it here, in ~/.ray/auth_token or RAY_AUTH_TOKEN, with RAY_AUTH_MODE=token)"
             ) from error
         finally:
             signal.signal(signal.SIGTERM, before)  # Ray's own handler would end this process before its jobs have saved
@@ -133,6 +134,12 @@ def _run(work: Work) -> None:
         except Exception:
             traceback.print_exc()
             raise
+
+
+def _has_token() -> bool:
+    """Whether there is a token for clusters that ask for one."""
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or Path(named).is_file()
 
 
 def _has_room(node: dict[str, Any], threads: int, gpus: int) -> bool:

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
+from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Curve, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, Cell, Row, Table, metric_cells
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Interval, Share
@@ -148,7 +148,7 @@ def training_table(table: Table) -> TextTable:
 
 def further_tables(run: Run, table: Table) -> list[TextTable]:
     """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
-    tables: list[TextTable | None] = [_reach_table(table)]
+    tables: list[TextTable | None] = [_reach_table(table), _attention_table(run, table)]
     tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
     tables += [_curve_table(run, table, curve) for curve in run.curves]
     return [each for each in tables if each is not None and each.lines]
@@ -166,6 +166,24 @@ def _reach_table(table: Table) -> TextTable | None:
     return (
         TextTable(heads, lines, f"Loss by truncated context, same targets: {unit_of(table.metric)}") if rows else None
     )
+
+
+def _attention_table(run: Run, table: Table) -> TextTable | None:
+    """How much of their attention the heads give to tokens farther back than a quarter of the training length."""
+    lines = run.records[run.records["metric"] == ATTENTION]
+    if lines.empty:
+        return None
+    far = lines["value"].where(lines["item"] > table.trained // 4, 0.0)
+    shares = far.groupby([lines["spec"], lines["seed"], lines["document"]], observed=True).sum()
+    shares = shares.groupby(level=[0, 2], observed=True).mean()  # over seeds, for each head
+    known = {str(spec) for spec in shares.index.get_level_values(0)}
+    rows = [
+        [row.spec, *(f"{100 * value:.0f}" for value in (part.mean(), part.min(), part.max()))]
+        for row in table.full_rows
+        if row.spec in known and (part := shares[row.spec]).size
+    ]
+    heads = ["encoding", "mean over heads", "the head with least", "the head with most"]
+    return TextTable(heads, rows, f"% of attention farther back than {table.trained // 4:,} tokens, at 1×")
 
 
 def _metric_table(run: Run, table: Table, metric: Metric) -> TextTable:
