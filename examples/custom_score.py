@@ -43,7 +43,7 @@ if __name__ == "__main__":  # compare imports this file, and must find the class
     check_encoding(QueryALiBi)
     print("QueryALiBi passes the conformance suite")
 
-    command = "posenc compare alibi custom_score:QueryALiBi --no-cost --workers 1 --device cpu"
+    command = "posenc compare alibi custom_score:QueryALiBi --workers 1 --device cpu"
     numbers = "--train-length 64 --lengths 1,4 --steps 150 --batch-size 16 --windows 16 --dim 64 --layers 2 --heads 4"
     with TemporaryDirectory() as out:
         arguments = [*command.split(), *numbers.split(), "--out", out]

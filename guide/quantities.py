@@ -115,11 +115,6 @@ class Recorded:
             raise ValueError(f"{row} has no change over length in {self.name}")
         return Estimate(change.mean, change.low, change.high, self.scale)
 
-    def beyond_cut(self, row: str, times: float) -> Estimate:
-        """Of a model that is given: the loss at a length less its loss on the text cut to the training length."""
-        cell = self._row(row).over_unmodified[self._length(row, times)]
-        return Estimate(cell.mean, cell.low, cell.high, self.scale)
-
     def verdict(self, row: str) -> str:
         """The kind of the verdict on a row, such as "flat" (`posenc.lab.report.verdicts.Verdict`)."""
         return self._row(row).verdict.kind

@@ -51,6 +51,6 @@ def test_the_same_command_trains_nothing_again_and_another_encoding_joins(tmp_pa
     assert set(json.loads((out / "tuned.json").read_text())["encodings"]) == {"rope", "nope"}
 
 
-@pytest.mark.parametrize("more", [["--task", "images"], ["--task", "extension"], ["--rates", "0"], ["--rates", "x"]])
+@pytest.mark.parametrize("more", [["--task", "images"], ["--rates", "0"], ["--rates", "x"]])
 def test_what_cannot_be_tuned_is_refused(tmp_path: Path, more: list[str], here: None) -> None:
     assert commands.run(["tune", "rope", "--out", str(tmp_path / "run"), "--device", "cpu", *more]) == 2

@@ -109,7 +109,7 @@ def test_an_untrained_model_has_learned_nothing(task: str, tmp_path: Path, here:
     sizes = SIZES.get(task, ["--train-length", "16", "--lengths", "1,2"])
     encoding = "axial" if task == "images" else "rope"
     words = ["compare", encoding, "--task", task, "--out", str(out), "--lr", "1e-9", "--seeds", "1", "--device", "cpu"]
-    assert commands.run([*words, "--no-cost", *numbers, *sizes, *source]) == 0
+    assert commands.run([*words, *numbers, *sizes, *source]) == 0
     run = read_run(out)
     for row in build_table(run).full_rows:
         assert not row.learned
@@ -120,7 +120,7 @@ def test_an_untrained_model_has_learned_nothing(task: str, tmp_path: Path, here:
 
 def verdicts(out: Path, *words: str) -> dict[str, Any]:
     """A run of one encoding, and its verdicts."""
-    assert commands.run(["compare", *words, "--seeds", "1", "--device", "cpu", "--no-cost", "--out", str(out)]) == 0
+    assert commands.run(["compare", *words, "--seeds", "1", "--device", "cpu", "--out", str(out)]) == 0
     record: dict[str, Any] = json.loads((out / "verdicts.json").read_text())
     return record["encodings"]
 

@@ -115,6 +115,7 @@ def _compare(
         ),
     ] = None,
     set_: Settings = None,
+    no_cost: Annotated[bool, typer.Option("--no-cost", hidden=True)] = False,  # of recorded commands; none is measured
     numbers: dict[str, Any],
 ) -> None:
     """Train one small model per encoding at a short length, and measure all of them at longer lengths.

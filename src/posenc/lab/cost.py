@@ -154,10 +154,10 @@ class Layer:
         if any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in self.inside):  # it takes part in scores
             self.inside, self.rotary = [*self.rotary, *self.inside], []
         draw = partial(torch.randn, generator=torch.Generator().manual_seed(1))
-        at = {"device": c.device, "dtype": c.dtype}
-        self.x = draw(c.batch, c.length, c.heads * c.head_dim).to(**at)
+        self.x = draw(c.batch, c.length, c.heads * c.head_dim).to(c.device, c.dtype)
         self.q, self.k, self.v = (
-            draw(c.batch, heads, c.length, c.head_dim).to(**at) for heads in (c.heads, c.kv_heads, c.kv_heads)
+            draw(c.batch, heads, c.length, c.head_dim).to(c.device, c.dtype)
+            for heads in (c.heads, c.kv_heads, c.kv_heads)
         )
         self.positions = torch.arange(c.length, device=c.device)
 

@@ -39,7 +39,7 @@ from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import Planned
 
 FOLDER, SEEDS = "tune", 2
-RATES = (1.414, 2.0, 2.828, 4.0, 5.657)  # times the profile's rate
+RATES = "1.414,2,2.828,4,5.657"  # times the profile's rate
 OWN_RATES = (10**-0.5, 1.0, 10**0.5)  # times the encoding's own rate
 
 
@@ -50,9 +50,7 @@ def _tune(
     task_name: Annotated[str, typer.Option("--task", help="As in compare; not images.")] = "text",
     chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
     data: Annotated[str | None, typer.Option(help="As in compare.", show_default=False)] = None,
-    rates: Annotated[str, typer.Option(help="Common rates to try, as factors of the profile's.")] = ",".join(
-        f"{rate:g}" for rate in RATES
-    ),
+    rates: Annotated[str, typer.Option(help="Common rates to try, as factors of the profile's.")] = RATES,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run, by default the one of compare.", show_default=False)
     ] = None,
@@ -67,7 +65,7 @@ def _tune(
     encoding has parameters, 3 rates of their own with each; two seeds. That is 10 or 30 trainings of each encoding.
     What compare scores is never looked at. Stop it any way you like: the same command goes on.
     """
-    table = parse_value(tuple, "rates", rates)
+    table = tuple(map(float, parse_value(tuple, "rates", rates)))  # as tuned.json and job.json have them
     if any(not rate > 0 for rate in table):
         raise ValueError(f"--rates {rates}: factors above 0 are needed")
     typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])

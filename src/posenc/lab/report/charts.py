@@ -101,7 +101,9 @@ def dots(run: Run, table: Table) -> alt.TopLevelMixin | None:
     return alt.hconcat(*(_panel(frame, panel, titles[panel], table, labels=panel == shown[0]) for panel in shown))
 
 
-def _panel(frame: pd.DataFrame, panel: str, title: str, table: Table, *, labels: bool) -> alt.LayerChart:
+def _panel(
+    frame: pd.DataFrame, panel: str, title: str, table: Table, *, labels: bool
+) -> alt.LayerChart | alt.FacetChart:
     metric, part = table.metric, frame[frame["panel"] == panel]
     change, order = panel != "first", [row.spec for row in table.full_rows]
     scale = alt.Scale(zero=change, reverse=metric.better == "lower", nice=False, padding=9)
@@ -173,9 +175,9 @@ def attention_reach(run: Run, table: Table) -> alt.TopLevelMixin | None:
     cells = (
         alt.Chart(frame).mark_rect().encode(x=x, y=y, color=shade, tooltip=["encoding", "head", "distance", "share"])
     )
-    return cells.properties(width=130, height=9 * len(order)).facet(
-        _facet(table, "distance in tokens, at most"), columns=5
-    )
+    cells = cells.properties(width=130, height=9 * len(order))
+    maps: alt.FacetChart = cells.facet(_facet(table, "distance in tokens, at most"), columns=5)
+    return maps
 
 
 def _multiples(

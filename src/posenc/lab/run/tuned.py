@@ -32,7 +32,7 @@ class TunedRecord(TypedDict):
 def read_tuned(folder: Path) -> TunedRecord:
     """A folder's tuned.json; without entries if there is none."""
     path = folder / FILE
-    return read_record(path, TunedRecord) if path.exists() else {"format": FORMAT, "encodings": {}}
+    return read_record(path, TunedRecord) if path.exists() else {"format": "posenc-lab-tuned/1", "encodings": {}}
 
 
 def factors_of(folder: Path) -> dict[str, Tuned]:
