@@ -53,7 +53,7 @@ OWN = {  # where a file's tests are called otherwise
     **{f"rotary/{name}": GENERATORS for name in ("_blocks", "_commuting")},
     **{f"score/{name}": ["score/test_remapped.py"] for name in REMAPPED},
     **{f"rotary/{name}": ["rotary/test_axial.py"] for name in ("_axes", "_conventions", "_layout")},
-    **{f"frequencies/{name}": ["frequencies/test_clex.py"] for name in ("_solver", "_dynamics")},
+    **{f"frequencies/{name}": ["frequencies/test_clex.py"] for name in ("_solver",)},
     **{f"frequencies/{name}": ["rotary/test_axes_dims.py"] for name in ("dype", "riflex")},
     "frequencies/host": ["frequencies/test_host.py", *SCALINGS],
     "rotary/_skew": GENERATORS,

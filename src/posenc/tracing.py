@@ -27,6 +27,16 @@ def real_tensors() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def autograd_in_operator() -> Iterator[None]:
+    """Autograd on the CPU inside a custom operator, which torch runs below it whatever `torch.enable_grad` says."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded - keys), torch.enable_grad():
+        yield
+
+
 def has_values(tensor: Tensor) -> bool:
     """Whether the numbers of a tensor can be looked at: it is not traced, fake, on "meta" or mapped over."""
     if tracing() or tensor.is_meta or isinstance(tensor, FakeTensor):

@@ -1,11 +1,14 @@
-"""The solution of CLEX's differential equation as one operator: thousands of tiny steps, and their exact derivative.
+"""The solution of CLEX's differential equation by steps of one size, as one operator that compilers see as one node.
 
-The grid is 1, 1 + step, 1 + 2 step, …; a scale between two of its points gets a shorter last step. That is
-torchdiffeq's "rk4" from 1 to that scale alone, and the grid does not depend on how far anybody asks.
+    dw/dt = act((w + offset + slope · ln a) up) down + slope · 2/a,   a = 2t − 1
+    slope_j = −j / (pairs − 1)
 
-The operator solves on the host in float64 wherever its inputs are: a step is far too small to be worth a launch.
-Compilers see one node. The backward pass redoes the stages of many steps at a time from the states on the grid, and
-runs the derivatives of the steps from the last to the first. First derivatives only.
+w_j(t) = ln(theta_j(t) / theta_j) is what scale t adds to a log frequency. A step is Kutta's 3/8 rule; the grid is 1,
+1 + step, 1 + 2 step, …, and a scale between two of its points gets a shorter last step. That is torchdiffeq's "rk4"
+from 1 to that scale alone, and the grid does not depend on how far anybody asks.
+
+The operator solves on the host in float64 wherever its inputs are: a step is far too small to be worth a launch. The
+backward pass solves anew under autograd. First derivatives only.
 
 Recent solutions are kept, and found again by the values of all that they depend on: a step of decoding costs a
 comparison, and a changed parameter a new solution, however it was changed.
@@ -15,20 +18,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from posenc.frequencies._dynamics import Dynamics
+from posenc.frequencies.spectrum import host_float64
+from posenc.tracing import autograd_in_operator
 
-_BLOCK = 256  # steps whose stages exist at a time in the backward pass
+_NODES = (0.0, 1 / 3, 2 / 3, 1.0)  # where in a step its four stages lie
 
 
 def solve(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str) -> Tensor:
-    """w of `Dynamics` at ``scales``, with w = 0 at 1: float64 ``(*scales.shape, pairs)``, on the device of ``offset``.
+    """w at ``scales``, with w = 0 at 1: float64 ``(*scales.shape, pairs)``, on the device of ``offset``.
 
     Args:
         scales: any shape; what is below 1 counts as 1.
@@ -41,48 +46,85 @@ def solve(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float,
     return w
 
 
-class Solution(NamedTuple):
-    """w ``(1, pairs)`` on the grid, as far as it was asked for. Never changed, only replaced by a longer one."""
+class Equation(NamedTuple):
+    """All that a solution depends on, on the host in float64."""
 
-    dynamics: Dynamics
-    states: tuple[Tensor, ...]
+    offset: Tensor  # (pairs,)
+    up: Tensor  # (pairs, hidden)
+    down: Tensor  # (hidden, pairs)
+    step: float
+    activation: str
 
-    def time(self, index: int) -> float:
-        return 1 + index * self.dynamics.step
+    @classmethod
+    def of(cls, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str) -> Equation:
+        # copies, whatever the dtype and device: no optimizer may reach into the memory of a kept solution
+        offset, up, down = (t.detach().to("cpu").to(torch.float64, copy=True) for t in (offset, up, down))
+        return cls(offset, up, down, step, activation)
+
+    def equals(self, other: Equation) -> bool:
+        """Whether all numbers are the same."""
+        if (self.step, self.activation) != (other.step, other.activation):
+            return False
+        return all(torch.equal(a, b) for a, b in zip(self[:3], other[:3], strict=True))
 
     def place(self, scale: float) -> tuple[int, float]:
         """The last point of the grid at or before ``scale``, and what is left to go from there."""
-        index = math.floor((scale - 1) / self.dynamics.step + 1e-9)
-        rest = scale - self.time(index)
-        return index, rest if rest > 1e-9 * self.dynamics.step else 0.0
+        index = math.floor((scale - 1) / self.step + 1e-9)
+        rest = scale - (1 + index * self.step)
+        return index, rest if rest > 1e-9 * self.step else 0.0
 
-    def reaching(self, scale: float) -> Solution:
-        have, want, states = len(self.states), self.place(scale)[0] + 1, list(self.states)
-        if want <= have:
-            return self
-        terms = self.dynamics.terms([self.time(index) for index in range(have - 1, want - 1)], self.dynamics.step)
-        for of_step in terms.of_each_step():
-            states.append(self.dynamics.advance(states[-1], self.dynamics.step, of_step)[1])
-        return self._replace(states=tuple(states))
+    def steps(self, w: Tensor, points: Sequence[int], size: float) -> Iterator[Tensor]:
+        """w ``(1, pairs)`` after each of several steps of one size, which start at points of the grid.
 
-    def at(self, scale: float) -> Tensor:
-        index, rest = self.place(scale)
-        if not rest:
-            return self.states[index]
-        return self.dynamics.advance(self.states[index], rest, self.dynamics.terms([self.time(index)], rest))[1]
+        What depends on time alone is made for all steps at once, so that a stage is two small products.
+        """
+        a = [[2 * (1 + point * self.step + node * size) - 1 for point in points] for node in _NODES]
+        log_a = host_float64([math.log(x) for row in a for x in row]).view(4, -1, 1)
+        speed = host_float64([2 / x for row in a for x in row]).view(4, -1, 1)
+        pairs = self.offset.shape[0]
+        slope = host_float64([-j / (pairs - 1) for j in range(pairs)])
+        # unbound at once: the derivative of an index would be a matrix of all steps, for each of them
+        hidden = [stage.unbind() for stage in self.offset @ self.up + (slope @ self.up) * log_a]
+        drift = [stage.unbind() for stage in slope * speed]
+        act = torch.tanh if self.activation == "tanh" else F.silu
+
+        def rate(at: Tensor, stage: int, number: int) -> Tensor:
+            active = act(torch.addmm(hidden[stage][number], at, self.up))
+            return torch.addmm(drift[stage][number], active, self.down)
+
+        for number in range(len(points)):
+            k1 = rate(w, 0, number)
+            k2 = rate(w + size / 3 * k1, 1, number)
+            k3 = rate(w + size * (k2 - k1 / 3), 2, number)
+            k4 = rate(w + size * (k1 - k2 + k3), 3, number)
+            w = w + size / 8 * (k1 + 3 * (k2 + k3) + k4)
+            yield w
+
+    def reaching(self, scale: float, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """w on the grid as far as ``scale``, going on where ``states`` end."""
+        first, last = len(states) - 1, self.place(scale)[0]
+        return states if last <= first else (*states, *self.steps(states[-1], range(first, last), self.step))
+
+    def at(self, scales: Sequence[float], states: tuple[Tensor, ...]) -> Tensor:
+        """w ``(scales, pairs)`` from its values on the grid."""
+        places = [self.place(scale) for scale in scales]
+        return torch.cat([next(self.steps(states[n], [n], rest)) if rest else states[n] for n, rest in places])
+
+    def start(self) -> tuple[Tensor, ...]:
+        """w on the grid as far as 1."""
+        return (torch.zeros_like(self.offset).unsqueeze(0),)
 
 
-_recent: deque[Solution] = deque(maxlen=4)
+_recent: deque[tuple[Equation, tuple[Tensor, ...]]] = deque(maxlen=4)  # never changed, only replaced by longer ones
 
 
-def _solution(dynamics: Dynamics, scale: float) -> Solution:
-    """As far as ``scale``: a recent one of equal values, gone on with where it is too short, or a new one."""
-    with_same_dynamics = (solution for solution in reversed(tuple(_recent)) if solution.dynamics.equals(dynamics))
-    solution = next(with_same_dynamics, None) or Solution(dynamics, (torch.zeros_like(dynamics.offset).unsqueeze(0),))
-    longer = solution.reaching(scale)
-    if longer is not solution:
-        _recent.append(longer)
-    return longer
+def _known(equation: Equation, scale: float) -> tuple[Tensor, ...]:
+    """w on the grid as far as ``scale``: a recent solution of equal values, gone on with where it is too short."""
+    known = next((states for other, states in reversed(tuple(_recent)) if other.equals(equation)), None)
+    states = equation.reaching(scale, known or equation.start())
+    if states is not known:
+        _recent.append((equation, states))
+    return states
 
 
 @contextmanager
@@ -111,9 +153,9 @@ def _operator(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: fl
     distinct, rows = _distinct(scales)
     if distinct in ([], [1.0]):  # within the training length there is nothing to solve, nor to copy to the host
         return offset.new_zeros(*scales.shape, offset.shape[0])
+    equation = Equation.of(offset, up, down, step, activation)
     with _one_thread():
-        solution = _solution(Dynamics.of(offset, up, down, step, activation), distinct[-1])
-        w = torch.cat([solution.at(scale) for scale in distinct])
+        w = equation.at(distinct, _known(equation, distinct[-1]))
     return w[rows].view(*scales.shape, -1).to(offset.device)
 
 
@@ -129,14 +171,12 @@ def _backward_operator(
     distinct, rows = _distinct(scales)
     if distinct in ([], [1.0]):
         return torch.zeros_like(offset), torch.zeros_like(up), torch.zeros_like(down)
-    with _one_thread():
-        dynamics = Dynamics.of(offset, up, down, step, activation)
-        per_entry = grad.to("cpu").reshape(-1, grad.shape[-1])
-        per_scale = per_entry.new_zeros(len(distinct), grad.shape[-1])
-        per_scale.index_add_(0, torch.tensor(rows, device="cpu"), per_entry)
-        sums = _Sweep(_solution(dynamics, distinct[-1])).run(distinct, torch.split(per_scale, 1))
-    inputs = zip(sums, (offset, up, down), strict=True)
-    d_offset, d_up, d_down = (gradient.to(like.dtype).to(like.device) for gradient, like in inputs)
+    equation = Equation.of(offset, up, down, step, activation)
+    leaves = [leaf.requires_grad_() for leaf in equation[:3]]
+    with _one_thread(), autograd_in_operator():
+        w = equation.at(distinct, equation.reaching(distinct[-1], equation.start()))
+        gradients = torch.autograd.grad(w[rows], leaves, grad.to("cpu", torch.float64).reshape(-1, grad.shape[-1]))
+    d_offset, d_up, d_down = (g.to(like) for g, like in zip(gradients, (offset, up, down), strict=True))
     return d_offset, d_up, d_down
 
 
@@ -144,61 +184,16 @@ def _backward_operator(
 def _(
     grad: Tensor, scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return offset.new_empty(offset.shape), up.new_empty(up.shape), down.new_empty(down.shape)
+    return torch.empty_like(offset), torch.empty_like(up), torch.empty_like(down)
 
 
-def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.step, ctx.activation = inputs
     ctx.save_for_backward(*tensors)
 
 
-def _differentiate(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return None, *_backward_operator(grad, *ctx.saved_tensors, ctx.step, ctx.activation), None, None
 
 
 _operator.register_autograd(_differentiate, setup_context=_setup)
-
-
-class _Sweep:
-    """The gradient of w on its way from the last scale back to 1, leaving sums for offset, up and down."""
-
-    def __init__(self, solution: Solution) -> None:
-        self.solution, self.dynamics = solution, solution.dynamics
-        self.sums = tuple(torch.zeros_like(t) for t in self.dynamics[:3])
-
-    def run(self, scales: list[float], gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The sums, for the gradients ``(1, pairs)`` of w at ``scales``, which rise."""
-        step = self.dynamics.step
-        index, _ = self.solution.place(scales[-1])
-        d_w = torch.zeros_like(gradients[0])
-        for scale, gradient in zip(reversed(scales), reversed(gradients), strict=True):
-            below, rest = self.solution.place(scale)
-            d_w = self.back(d_w, below, index, step)
-            d_w = d_w + (self.back(gradient, below, below + 1, rest) if rest else gradient)
-            index = below
-        self.back(d_w, 0, index, step)
-        return self.sums
-
-    def back(self, d_w: Tensor, first: int, last: int, size: float) -> Tensor:
-        """Through the steps that start at the grid's points first … last − 1, block by block."""
-        for stop in range(last, first, -_BLOCK):
-            d_w = self.back_block(d_w, range(max(first, stop - _BLOCK), stop), size)
-        return d_w
-
-    def back_block(self, d_w: Tensor, points: range, size: float) -> Tensor:
-        offset, up, _ = self.dynamics[:3]
-        terms = self.dynamics.terms([self.solution.time(point) for point in points], size)
-        w, _ = self.dynamics.advance(torch.cat(self.solution.states[points.start : points.stop]), size, terms)
-        inputs = torch.stack(w)
-        hidden = inputs @ up + terms.hidden
-        of_rates, of_hidden = [], []
-        for slopes in reversed(torch.split(self.dynamics.act_slope(hidden), 1, 1)):
-            d_w, of_rate, of_pre = self.dynamics.retreat(d_w, size, slopes)
-            of_rates.append(of_rate)
-            of_hidden.append(of_pre)
-        d_rates, d_hidden = (torch.stack(stages[::-1], 1).flatten(0, 1) for stages in (of_rates, of_hidden))
-        d_offset, d_up, d_down = self.sums
-        d_down += self.dynamics.act(hidden).flatten(0, 1).T @ d_rates
-        d_up += (inputs + offset + terms.shift).flatten(0, 1).T @ d_hidden
-        d_offset += d_hidden.sum(0) @ up.T
-        return d_w
