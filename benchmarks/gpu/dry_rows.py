@@ -169,7 +169,7 @@ def attention_call(name: str, kind: str, setting: Setting) -> Run:
     options: dict[str, Any] = {"window": setting.window}
     if reads and kind == "one query":  # as a cache would hand it over
         with torch.no_grad():
-            options["features"] = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in encodings]
+            options["token_states"] = [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in encodings]
     elif reads:
         options["x"] = x
     if setting.packed:

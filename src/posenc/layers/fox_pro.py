@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_number
 from posenc.attend import Backend
-from posenc.encoding import Encoding, Table
+from posenc.encoding import Encoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.score.forget import ForgetGate
@@ -107,7 +107,6 @@ class FoXPro(SelfAttention):
         attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
-        tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         if isinstance(cache, StaticKVCache):
             raise ValueError(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_whole
 from posenc.attend import Backend
-from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.rotary._leading import Leading
@@ -113,7 +113,6 @@ class LatentAttention(SelfAttention):
         attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
-        tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q with the rotated channels first; what all heads share of keys, r and c, instead of k; no values."""
         if self.q_down is not None and self.q_down_norm is not None:

@@ -153,7 +153,7 @@ class SelfAttention(nn.Module):
             here, per_row = self._positions(x, positions, attention_mask, segments, cache)
             for embedding in self.embeddings:
                 x = embedding(x, here)
-            q, k, v, last = self._project(x, attention_mask, segments, cache, tables)
+            q, k, v, last = self._project(x, attention_mask, segments, cache)
             acting = self._acting()
             rotated = rotates_before_cache(acting, length, tables)
             if rotated:
@@ -219,7 +219,7 @@ class SelfAttention(nn.Module):
         check_length(length)
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
-            _, k, v, last = self._project(token, None, None, None, None)
+            _, k, v, last = self._project(token, None, None, None)
             states = [e.token_state(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
         if last:
             raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
@@ -243,7 +243,6 @@ class SelfAttention(nn.Module):
         attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
-        tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
         (batch, tokens, _), width = x.shape, self.head_dim
