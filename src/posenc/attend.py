@@ -139,12 +139,12 @@ def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
 
 def preferred(call: AttentionCall) -> tuple[str, ...]:
     """The names of all backends, best first; backends of other devices refuse."""
-    if sdpa.bare(call):  # what all others are measured against
+    if sdpa.needs_no_mask(call):  # what all others are measured against
         return KERNEL_FIRST
     if tracing():  # one choice for all lengths
         return TILES_FIRST
     queries, keys = call.q.shape[2], call.k.shape[2]
-    if call.q.is_cpu and sdpa.sliding(call) and not call.bias and sdpa.refuses(call) is None:
+    if call.q.is_cpu and sdpa.has_short_window(call) and not call.bias and sdpa.refuses(call) is None:
         return KERNEL_FIRST
     if call.q.is_cpu and queries <= sdpa.FEW and ranged.ranges_of(call) is None:
         return WHOLE if queries <= FEW or keys <= SHORT else KERNEL_FIRST

@@ -96,7 +96,7 @@ def test_a_term_per_key():
     visibility = VisibilityMask(True, None, None, None, torch.arange(10, 30), torch.arange(30))
     for shape in ((2, 4, 30), (1, 4, 30), (2, 1, 30)):
         values = torch.randn(shape, dtype=torch.float64)
-        got = flex.attend_flex(q, k, v, None, [Column(values)], 0.5, visibility)
+        got = flex.attend_flex(q, k, v, [Column(values)], 0.5, visibility)
         hidden = torch.ones(20, 30).triu(11).bool()
         scores = (q @ k.mT * 0.5 + values.unsqueeze(2)).masked_fill(hidden, -torch.inf)
         assert gap(got, scores.softmax(-1) @ v) < 1e-12
@@ -176,7 +176,7 @@ def test_refusals():
     assert "backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
     assert "backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
     with pytest.raises(TypeError, match="score_mod"):
-        flex.attend_flex(q, k, v, None, [StickBreaking().fast_form()], 1.0, prepared(q, k, v, []).visibility)
+        flex.attend_flex(q, k, v, [StickBreaking().fast_form()], 1.0, prepared(q, k, v, []).visibility)
 
 
 def test_gradients_of_gates_in_16_bits_are_refused():
@@ -216,7 +216,7 @@ def test_decay_is_centred_where_sums_are_long():
     generator = torch.Generator().manual_seed(0)
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 1, keys, generator=generator))
     visibility = VisibilityMask(True, None, None, None, torch.tensor([keys - 1]), torch.arange(keys))
-    got = flex.attend_flex(q, k, v, None, [Decay(gates)], 0.25, visibility)
+    got = flex.attend_flex(q, k, v, [Decay(gates)], 0.25, visibility)
     sums = gates.double().cumsum(-1)
     scores = (q.double() @ k.double().mT * 0.25) + (sums[..., -1:] - sums).unsqueeze(2)
     assert gap(got.double(), scores.softmax(-1) @ v.double()) < 1e-5

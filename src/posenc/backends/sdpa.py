@@ -55,7 +55,7 @@ def refuses_by_name(call: AttentionCall) -> str | None:
     return beyond_fused_kernels(call)
 
 
-def bare(call: AttentionCall) -> bool:
+def needs_no_mask(call: AttentionCall) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says what is visible."""
     if call.bias or call.score or call.weight is not None or call.softcap is not None:
         return False
@@ -64,16 +64,16 @@ def bare(call: AttentionCall) -> bool:
     return not call.causal or call.q.shape[2] == 1 or call.q.shape[2] == call.k.shape[2]
 
 
-def sliding(call: AttentionCall) -> bool:
+def has_short_window(call: AttentionCall) -> bool:
     """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
     return call.window is not None and call.ordered and 4 * call.window <= call.k.shape[2]
 
 
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
-    if bare(call):
+    if needs_no_mask(call):
         return "causal flag of the kernel" if call.causal and call.q.shape[2] > 1 else "no mask"
-    if sliding(call):
+    if has_short_window(call):
         return f"blocks of {NARROW} queries, each with the keys that its window shows"
     return f"mask and bias by blocks of {BLOCK if call.window is None else NARROW} queries"
 
@@ -91,7 +91,7 @@ def run(call: AttentionCall) -> Tensor:
         else:
             q, k = (F.pad(t, (0, value_dim - t.shape[-1])) for t in (q, k))
         call = call.replace(q=q, k=k, v=v)
-    if bare(call):
+    if needs_no_mask(call):
         flag = False
         if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
@@ -162,7 +162,7 @@ def _by_blocks(call: AttentionCall) -> Tensor:
     if torch.compiler.is_compiling() or queries <= rows:
         return _block(call, 0, queries)  # a compiler would unroll the loop anew for each length
     parts = []
-    small = sliding(call) and not call.bias  # masks of all blocks are no matrix
+    small = has_short_window(call) and not call.bias  # masks of all blocks are no matrix
     for start in range(0, queries, rows):
         stop = min(start + rows, queries)
         if call.training and not small and only_plain_operations(call) is None:

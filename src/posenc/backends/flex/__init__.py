@@ -29,7 +29,7 @@ from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.flex.block_masks import kept_block_mask
 from posenc.call import AttentionCall, with_structures
 from posenc.encoding import softcapped
-from posenc.structure import Decay, ScoreMod, Structure
+from posenc.structure import Decay, Row, ScoreMod, Structure
 from posenc.tracing import exporting
 from posenc.visibility import VisibilityMask
 
@@ -77,14 +77,14 @@ def _terms_refused(call: AttentionCall) -> str | None:
             if call.training:
                 return f"{type(bias).__name__}: its kernels have no gradients for a network"
     ordered = call.causal is True and (call.mask is None or call.mask.shape[2] == 1)
-    for encoding, parts in zip(call.score, call.structures, strict=True):
+    for encoding, stated in zip(call.score, call.structures, strict=True):
         name = type(encoding).__name__
-        if parts is None:
+        if stated is None:
             return f"{name} states no structure for this call"
-        for part in parts:
-            if isinstance(part, Decay) and part.gates.requires_grad and torch.is_grad_enabled() and _shortened(call.q):
+        for term in stated:
+            if isinstance(term, Decay) and term.gates.requires_grad and torch.is_grad_enabled() and _shortened(call.q):
                 return "its gradient of gates was off by a third in bfloat16 (4,096 tokens, H200, torch 2.11)"
-            reason = part.flex_refusal(name, ordered=ordered, sink=call.weight is not None)
+            reason = term.flex_refusal(name, ordered=ordered, sink=call.weight is not None)
             if reason is not None:
                 return reason
     return None
@@ -98,28 +98,25 @@ def strategy(call: AttentionCall) -> str:
 def run(call: AttentionCall) -> Tensor:
     """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
     call = with_structures(call)
-    return attend_flex(
-        call.q, call.k, call.v, call.distance_row(), terms_of(call), call.scale, call.visibility,
-        call.softcap, call.sink,
-    )  # fmt: skip
+    return attend_flex(call.q, call.k, call.v, terms_of(call), call.scale, call.visibility, call.softcap, call.sink)
 
 
 def terms_of(call: AttentionCall) -> list[Structure]:
-    """All that is added to the scores except functions of the distance."""
-    queries, keys = call.q.shape[2], call.k.shape[2]
-    structures: list[Structure] = [part for parts in call.structures for part in parts or ()]
+    """All that is added to the scores: functions of the distance as one row, what encodings state, and networks."""
+    queries, keys, row = call.q.shape[2], call.k.shape[2], call.distance_row()
+    terms: list[Structure] = [] if row is None else [Row(row)]
+    terms += [structure for stated in call.structures for structure in stated or ()]
     for bias in call.bias:
         network = bias.network(queries, keys, like=call.q)
         if network is not None and bias.of_distance(call.k_pos[:1]) is None:
-            structures.append(network)
-    return structures
+            terms.append(network)
+    return terms
 
 
 def attend_flex(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    row: Tensor | None,
     terms: Sequence[Structure],
     scale: float,
     visibility: VisibilityMask,
@@ -130,21 +127,20 @@ def attend_flex(
 
     Args:
         q, k, v: as in `attention`, of one dtype.
-        row: ``(heads | 1, queries + keys − 1)`` from distance n = −(queries − 1) to the past on, or None.
-        terms: structures that have a score_mod: `Column`, `Decay` and `Network`.
+        terms: structures that have a score_mod: `Row`, `Column`, `Decay` and `Network`.
         scale: of the products of q and k.
         visibility: which keys each query attends to.
         softcap: what scale · q·k is capped to, before the terms.
         sink: logits ``(heads,)`` that take weight, or None: the kernel gives its log-sum-exp, with a gradient.
     """
-    scored = scores_of(row, terms, q.shape[2], k.shape[2], visibility, softcap)
+    scored = scores_of(terms, q.shape[2], k.shape[2], visibility, softcap)
     options = {
         "score_mod": scored, "block_mask": kept_block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
         "enable_gqa": q.shape[1] != k.shape[1],
     }  # fmt: skip
     kernel: Callable[..., Any] = flex_attention
     if _compiles(q):
-        kernel = _compiled(kind_of(q, k, v, row, terms, visibility, softcap, sink))
+        kernel = _compiled(kind_of(q, k, v, terms, visibility, softcap, sink))
     if sink is None:
         out: Tensor = kernel(q, k, v, **options)
         return out
@@ -155,7 +151,6 @@ def attend_flex(
 
 
 def scores_of(
-    row: Tensor | None,
     terms: Sequence[Structure],
     queries: int,
     keys: int,
@@ -164,7 +159,6 @@ def scores_of(
 ) -> ScoreMod | None:
     """What is done to each score inside the kernel, as `attend_flex` takes it; None: nothing."""
     scores = [] if softcap is None else [_capped(softcap)]
-    scores += [] if row is None else [_by_distance(row, keys)]
     scores += [term.score_mod(queries, keys, visibility) for term in terms]
     return _summed(scores)
 
@@ -191,22 +185,10 @@ def _capped(softcap: float) -> ScoreMod:
     return term
 
 
-def _by_distance(row: Tensor, keys: int) -> ScoreMod:
-    """A function of the distance: n + queries − 1 = i − j + keys − 1."""
-    shift = torch.full((), keys - 1, device=row.device)  # a tensor: as a number it would mean a kernel for each length
-    shared = row.shape[0] == 1
-
-    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + row[h * 0 if shared else h, i - j + shift]
-
-    return term
-
-
 def kind_of(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    row: Tensor | None,
     terms: Sequence[Structure],
     visibility: VisibilityMask,
     softcap: float | None,
@@ -216,7 +198,7 @@ def kind_of(
     tensors = [t for term in terms for t in vars(term).values() if isinstance(t, Tensor)]
     segments = visibility.segments or ()
     positions = (visibility.q_pos, visibility.k_pos) if visibility.causal == "positions" else ()
-    told = (q, k, v, row, visibility.mask, sink, *segments, *positions, *tensors)
+    told = (q, k, v, visibility.mask, sink, *segments, *positions, *tensors)
     return (
         tuple(map(type, terms)), tuple(map(_told, told)), q.shape[1] // k.shape[1], q.shape[3], v.shape[3],
         visibility.causal, visibility.window is None, softcap, torch.is_grad_enabled(),
@@ -266,6 +248,6 @@ def _shortened(q: Tensor) -> bool:
 
 def _wants_gradients(call: AttentionCall) -> bool:
     """Whether anything that the call depends on does."""
-    tensors = [t for parts in call.structures for part in parts or () for t in vars(part).values()]
-    needs = any(isinstance(t, Tensor) and t.requires_grad for t in tensors)
+    tensors = [t for stated in call.structures for term in stated or () for t in term.tensors().values()]
+    needs = any(t.requires_grad for t in tensors)
     return call.training or (torch.is_grad_enabled() and needs)

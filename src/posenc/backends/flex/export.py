@@ -73,8 +73,6 @@ def flex_call(
         if reason is not None:
             raise ValueError(f"encodings: no score_mod can say this call: {reason}; posenc.attention serves it")
         q, k, visibility = call.q, call.k, call.visibility
-        scored = flex.scores_of(
-            call.distance_row(), flex.terms_of(call), q.shape[2], k.shape[2], visibility, call.softcap
-        )
+        scored = flex.scores_of(flex.terms_of(call), q.shape[2], k.shape[2], visibility, call.softcap)
         seen = block_mask(visibility, q.shape[2], k.shape[2])
     return FlexCall(q, k, call.v, scored, seen, call.scale, q.shape[1] != k.shape[1])

@@ -4,7 +4,7 @@
 
 That is one softmax over all keys. The backward pass of the kernel, given the joined results and norms, gives each
 range's share of the gradients, so that nothing but results, norms and rotated queries and keys is kept. Which queries
-and keys meet is cut into pieces without a mask wherever positions are the indices (`pieces`).
+and keys meet is cut into rectangles without a mask wherever positions are the indices (`rectangles`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from posenc.backends import fused_cpu
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.ranged import join
-from posenc.backends.ranged.pieces import Pieces, needs_no_masks
+from posenc.backends.ranged.rectangles import Rectangles, needs_no_masks
 from posenc.call import AttentionCall
 from posenc.dtypes import widened
 from posenc.structure import Ranges
@@ -72,17 +72,17 @@ def run(call: AttentionCall) -> Tensor:
             factor = later.row_factor()
             assert factor is not None
             q = (widened(q) * factor.to(widened(q).dtype).unsqueeze(-1)).to(call.q.dtype)
-    pieces = Pieces(call, ranges)
+    rectangles = Rectangles(call, ranges)
     rotated: list[Tensor] = []
     width = max(q.shape[-1], call.v.shape[-1])
     for number, part in enumerate(ranges.parts):
-        rows, keys = pieces.extent(number)
+        rows, keys = rectangles.extent(number)
         for x, at, span, some in ((q, part.q_pos, ranges.spans[0], rows), (k, part.k_pos, ranges.spans[1], keys)):
             rotated.append(_wide(_rotated(ranges, x, at, span, some), width))
     logits = call.sink
     if logits is not None and logits.shape[0] != q.shape[1]:
         raise ValueError(f"num_heads of the sink is {logits.shape[0]}, but q has {q.shape[1]} heads")
-    out = join.attend(pieces, _wide(call.v, width), logits, scale, rotated)
+    out = join.attend(rectangles, _wide(call.v, width), logits, scale, rotated)
     return out[..., : call.v.shape[-1]]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -71,14 +73,45 @@ def row_contiguous(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def strides(x: Tensor) -> tuple[int, int, int]:
-    """Of batch, heads and tokens."""
-    return x.stride(0), x.stride(1), x.stride(2)
+def strides(tensors: Sequence[Tensor], *ids: Tensor | None) -> tuple[int, ...]:
+    """Numbers between rows of the batch, heads and tokens, tensor by tensor; and between rows of documents.
+
+    That is 0 where all rows of the batch share their documents, or there are none.
+    """
+    between_rows = [0 if x is None or x.shape[0] == 1 else x.stride(0) for x in ids]
+    return *[step for x in tensors for step in x.stride()[:3]], *between_rows
 
 
-def batch_stride(ids: Tensor | None) -> int:
-    """Numbers between two rows of documents; 0 where all rows of the batch share one."""
-    return 0 if ids is None or ids.shape[0] == 1 else ids.stride(0)
+def sizes(q: Tensor, k: Tensor, start: int, stop: int, window: int, *widths: int) -> tuple[int, ...]:
+    """Numbers of everything for queries ``start … stop − 1``, in the order of kernels; blocks of keys are the last."""
+    heads = q.shape[1]
+    return heads, heads // k.shape[1], start, stop, q.shape[2], k.shape[2], window, *widths, blocks(q, k)
+
+
+def constants(
+    q: Tensor, v: Tensor, q_ids: Tensor | None, causal: bool, window: int, **others: object
+) -> dict[str, object]:
+    """What kernels are compiled for."""
+    return {
+        "CAUSAL": causal, "WINDOW": window > 0, "IDS": q_ids is not None, "EXACT": exact(q),
+        "ROWS": tile(q), "COLUMNS": tile(q), "WIDTH": padded(q.shape[3]), "VALUES": padded(v.shape[3]),
+        "num_warps": WARPS, "num_stages": STAGES, **others,
+    }  # fmt: skip
+
+
+def row_grid(q: Tensor, queries: int) -> tuple[int, int]:
+    """Programs for so many queries: one a tile and head."""
+    return -(-queries // tile(q)), q.shape[0] * q.shape[1]
+
+
+def key_grid(q: Tensor, k: Tensor) -> tuple[int, int]:
+    """Programs for all keys: one a block and key head."""
+    return blocks(q, k), k.shape[0] * k.shape[1]
+
+
+def blocks(q: Tensor, k: Tensor) -> int:
+    """Blocks of keys."""
+    return -(-k.shape[2] // tile(q))
 
 
 def padded(width: int) -> int:
@@ -89,6 +122,24 @@ def padded(width: int) -> int:
 def exact(x: Tensor) -> bool:
     """Whether products must be in full float32."""
     return x.dtype == torch.float32
+
+
+class Chunk(NamedTuple):
+    """Queries whose backward pass runs at once, and what its kernels leave one another, a number a query and block."""
+
+    start: int
+    stop: int
+    carries: Tensor  # sums of newer keys, before each block: float32 (batch, heads, queries, blocks)
+    behind: Tensor  # sums of the gradients of older keys, of the same shape
+
+
+def backward_chunks(q: Tensor, k: Tensor) -> Iterator[Chunk]:
+    """All queries, as many at a time as fit `ROOM`."""
+    batch, heads, queries = q.shape[:3]
+    for start, stop in chunks(queries, 2 * batch * heads * blocks(q, k), tile(q)):
+        # A tile that the walk under stick-breaking does not come to has used everything.
+        carries = q.new_full((batch, heads, stop - start, blocks(q, k)), math.inf, dtype=torch.float32)
+        yield Chunk(start, stop, carries, torch.empty_like(carries))
 
 
 def chunks(queries: int, per_query: int, size: int) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from posenc.backends.triton import launch
+from posenc.operators import operator_with_backward
 
 TOKENS = 32  # of a tile; not measured
 WARPS = 4
@@ -83,14 +84,13 @@ def rotate_queries_and_keys(
     return rotated
 
 
-@torch.library.custom_op("posenc::rotate_queries_and_keys", mutates_args=())
-def _operator(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
+def _forward(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
     (batch, heads, tokens, width), num_kv_heads, pairs = q.shape, k.shape[1], cos.shape[-1]
     q, k = launch.row_contiguous(q), launch.row_contiguous(k)
     new_q, new_k = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
     rest = width - 2 * pairs
     _rotate[(-(-tokens // TOKENS), batch * (heads + num_kv_heads))](
-        q, k, cos, sin, new_q, new_k, *launch.strides(q), *launch.strides(k),
+        q, k, cos, sin, new_q, new_k, *launch.strides((q, k)),
         0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, num_kv_heads, tokens, width, pairs,
         HALF=half, INVERSE=inverse, ROWS=TOKENS, PAIRS=1 << (pairs - 1).bit_length(),
         REST=0 if rest == 0 else 1 << (rest - 1).bit_length(), num_warps=WARPS,
@@ -98,18 +98,18 @@ def _operator(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, invers
     return new_q, new_k
 
 
-@_operator.register_fake
-def _(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape)
+def _backward(
+    grad_q: Tensor, grad_k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool
+) -> tuple[Tensor, Tensor]:
+    rotated: tuple[Tensor, Tensor] = _operator(grad_q, grad_k, cos, sin, half, not inverse)
+    return rotated
 
 
-def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    _, _, cos, sin, ctx.half, ctx.inverse = inputs
-    ctx.save_for_backward(cos, sin)
-
-
-def _differentiate(ctx, grad_q: Tensor, grad_k: Tensor):  # type: ignore[no-untyped-def]
-    return *_operator(grad_q, grad_k, *ctx.saved_tensors, ctx.half, not ctx.inverse), None, None, None, None
-
-
-_operator.register_autograd(_differentiate, setup_context=_setup)
+_operator = operator_with_backward(
+    "rotate_queries_and_keys",
+    _forward,
+    _backward,
+    fake=lambda q, k, cos, sin, half, inverse: (q.new_empty(q.shape), k.new_empty(k.shape)),
+    fake_backward=None,  # it is the operator itself, of any order
+    keep=lambda inputs, outputs: inputs[2:],
+)
