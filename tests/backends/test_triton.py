@@ -280,7 +280,7 @@ def test_compilers_see_one_node_for_all_lengths(make):
 @pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="compilers are for other processes")
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-@pytest.mark.parametrize("name", ["walk", "of_queries", "of_keys"])
+@pytest.mark.parametrize("name", ["walk", "queries_backward", "keys_backward"])
 @pytest.mark.parametrize("subject", ["sticks", "counts", "counts of others"])
 def test_compiles_for_hopper(subject, name, dtype):
     """Down to machine code, and in the shared memory that it has; Triton needs no GPU for that."""

@@ -41,5 +41,5 @@ def backward(
     """Gradients of q, k and v. ``out`` and ``norm`` may cover more keys than k has: shares then add up."""
     assert _BACKWARD is not None
     grad, q, k, v, out = (t if t.stride(3) == 1 else t.contiguous() for t in (grad, q, k, v, out))
-    of_q, of_k, of_v = _BACKWARD(grad, q, k, v, out, norm, 0.0, causal, attn_mask=mask, scale=scale)
-    return of_q, of_k, of_v
+    grad_q, grad_k, grad_v = _BACKWARD(grad, q, k, v, out, norm, 0.0, causal, attn_mask=mask, scale=scale)
+    return grad_q, grad_k, grad_v

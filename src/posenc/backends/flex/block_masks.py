@@ -85,12 +85,12 @@ def _blocks(visibility: VisibilityMask, queries: int, keys: int) -> tuple[Tensor
         some = some & (q_low <= k_high.mT) & (k_low.mT <= q_high)
         every = every & (q_low == k_high.mT) & (k_low.mT == q_high) & (q_low == q_high)
     if visibility.mask is not None:
-        of_blocks = (
+        in_blocks = (
             _tiles(visibility.mask, 0, keys)
             if visibility.mask.shape[2] == 1
             else _tiles(visibility.mask, queries, keys)
         )
-        some, every = some & of_blocks.any(-1).any(-2), every & of_blocks.all(-1).all(-2)
+        some, every = some & in_blocks.any(-1).any(-2), every & in_blocks.all(-1).all(-2)
     return some, every & some
 
 
@@ -142,8 +142,8 @@ def _by_position(q_pos: Tensor, k_pos: Tensor, window: int | None) -> MaskMod:
     reach = None if window is None else torch.full((), window, device=q_pos.device)
 
     def part(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        of_query, of_key = q_rows[b * 0 if shared_q else b, i], k_rows[b * 0 if shared_k else b, j]
-        return of_key <= of_query if reach is None else (of_key <= of_query) & (of_query - of_key < reach)
+        q_at, k_at = q_rows[b * 0 if shared_q else b, i], k_rows[b * 0 if shared_k else b, j]
+        return k_at <= q_at if reach is None else (k_at <= q_at) & (q_at - k_at < reach)
 
     return part
 

@@ -110,7 +110,7 @@ def walk(
 
 
 @triton.jit
-def of_queries(
+def queries_backward(
     q, k, v, gate_q, gate_k, z, q_ids, k_ids, grad, delta, norms, carries, behind, d_q, d_gate_q, d_z, scale, last,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
@@ -120,22 +120,22 @@ def of_queries(
 ):  # fmt: skip
     """From the oldest key on: gradients of queries start … stop − 1 and of their z; ``behind``, sums of older tiles."""
     which = tl.program_id(1).to(tl.int64)
-    b, h, of_head = which // heads, which % heads, which * queries
+    b, h, first_row = which // heads, which % heads, which * queries
     first = start + tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     inside = rows < stop
     q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
-    grad_tile = load_rows(grad + of_head * value_width, first, stop, value_width, value_width, ROWS, VALUES)
+    grad_tile = load_rows(grad + first_row * value_width, first, stop, value_width, value_width, ROWS, VALUES)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
     gk_start = gate_k + b * gk_batch + h // group * gk_head
     if SEPARATE:
         gq_tile = load_rows(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, gate_width, ROWS, GATES)
-        of_gate_q = tl.zeros((ROWS, GATES), tl.float32)
-    at_z = (of_head + rows) * (last + 1)
+        grad_gate_q = tl.zeros((ROWS, GATES), tl.float32)
+    at_z = (first_row + rows) * (last + 1)
     z_last = tl.load(z + at_z + last, mask=inside, other=0.0)
-    norm = tl.load(norms + of_head + rows, mask=inside, other=float("inf"))
-    mean = tl.load(delta + of_head + rows, mask=inside, other=0.0)
-    sums, of_last = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+    norm = tl.load(norms + first_row + rows, mask=inside, other=float("inf"))
+    mean = tl.load(delta + first_row + rows, mask=inside, other=0.0)
+    sums, grad_last = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS, WIDTH), tl.float32)
     low, high = key_blocks(first, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
     for block in range(low, high):
@@ -148,10 +148,10 @@ def of_queries(
         at = (which * (stop - start) + rows - start) * blocks + block
         carry = tl.load(carries + at, mask=inside, other=float("inf"))
         s = product(q_tile, tl.trans(k_tile), EXACT) * scale
-        of_weights = product(grad_tile, tl.trans(v_tile), EXACT) - mean[:, None]
+        grad_weights = product(grad_tile, tl.trans(v_tile), EXACT) - mean[:, None]
         if tl.min(carry, 0) >= last:
-            of_s = tl.where(visible, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0) * of_weights
-            of_last += tl.sum(of_s, 1)
+            grad_s = tl.where(visible, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0) * grad_weights
+            grad_last += tl.sum(grad_s, 1)
         else:
             raw = s
             if SEPARATE:
@@ -160,29 +160,29 @@ def of_queries(
             gates, below, share, free, here, slope = positions(
                 raw, carry, visible, z + at_z[:, None], inside[:, None] & visible, last
             )
-            of_s = tl.where(visible, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0) * of_weights
-            of_last += tl.sum(tl.where(free, 0.0, of_s), 1)
+            grad_s = tl.where(visible, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0) * grad_weights
+            grad_last += tl.sum(tl.where(free, 0.0, grad_s), 1)
             into, free = d_z + at_z[:, None] + below, free & visible & inside[:, None]
-            tl.atomic_add(into, of_s * (1.0 - share), mask=free)
-            tl.atomic_add(into + 1, of_s * share, mask=free)
-            of_counts = tl.where(free, of_s * slope, 0.0)
-            of_raw = (sums[:, None] + tl.cumsum(of_counts, 1)) * gates * (1.0 - gates)
+            tl.atomic_add(into, grad_s * (1.0 - share), mask=free)
+            tl.atomic_add(into + 1, grad_s * share, mask=free)
+            grad_counts = tl.where(free, grad_s * slope, 0.0)
+            grad_raw = (sums[:, None] + tl.cumsum(grad_counts, 1)) * gates * (1.0 - gates)
             tl.store(behind + at, sums, mask=inside)
-            sums += tl.sum(of_counts, 1)
+            sums += tl.sum(grad_counts, 1)
             if SEPARATE:
-                of_gate_q += product(of_raw.to(gk_tile.dtype), gk_tile, EXACT)
+                grad_gate_q += product(grad_raw.to(gk_tile.dtype), gk_tile, EXACT)
             else:
-                of_s += of_raw
-        total += product(of_s.to(k_tile.dtype), k_tile, EXACT)
-    tl.atomic_add(d_z + at_z + last, of_last, mask=inside)
-    store_rows(d_q + of_head * width, total * scale, first, stop, width, width, ROWS, WIDTH)
+                grad_s += grad_raw
+        total += product(grad_s.to(k_tile.dtype), k_tile, EXACT)
+    tl.atomic_add(d_z + at_z + last, grad_last, mask=inside)
+    store_rows(d_q + first_row * width, total * scale, first, stop, width, width, ROWS, WIDTH)
     if SEPARATE:
-        into_gates = d_gate_q + of_head * gate_width
-        store_rows(into_gates, of_gate_q * scale, first, stop, gate_width, gate_width, ROWS, GATES)
+        into_gates = d_gate_q + first_row * gate_width
+        store_rows(into_gates, grad_gate_q * scale, first, stop, gate_width, gate_width, ROWS, GATES)
 
 
 @triton.jit
-def of_keys(
+def keys_backward(
     q, k, v, gate_q, gate_k, z, q_ids, k_ids, grad, delta, norms, carries, behind, d_k, d_v, d_gate_k, scale, last,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
@@ -198,33 +198,33 @@ def of_keys(
     columns = first_key + tl.arange(0, COLUMNS)
     k_tile = load_rows(k + b * k_batch + kv * k_head, first_key, keys, k_row, width, COLUMNS, WIDTH)
     v_tile = load_rows(v + b * v_batch + kv * v_head, first_key, keys, v_row, value_width, COLUMNS, VALUES)
-    of_k, of_v = tl.zeros((COLUMNS, WIDTH), tl.float32), tl.zeros((COLUMNS, VALUES), tl.float32)
+    grad_k, grad_v = tl.zeros((COLUMNS, WIDTH), tl.float32), tl.zeros((COLUMNS, VALUES), tl.float32)
     if SEPARATE:
         gk_tile = load_rows(gate_k + b * gk_batch + kv * gk_head, first_key, keys, gk_row, gate_width, COLUMNS, GATES)
-        of_gate_k = tl.zeros((COLUMNS, GATES), tl.float32)
+        grad_gate_k = tl.zeros((COLUMNS, GATES), tl.float32)
     low, high = query_range(first_key, start, stop, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
     blocks_of_rows = tl.maximum(high - low + ROWS - 1, 0) // ROWS
     for step in range(group * blocks_of_rows):
         h, first = kv * group + step // blocks_of_rows, low + step % blocks_of_rows * ROWS
-        rows, of_head = first + tl.arange(0, ROWS), b * heads + h
+        rows, head = first + tl.arange(0, ROWS), b * heads + h
         inside = rows < stop
         visible = is_visible(
             rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
         )
         q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
-        grad_start = grad + of_head * queries * value_width
+        grad_start = grad + head * queries * value_width
         grad_tile = load_rows(grad_start, first, stop, value_width, value_width, ROWS, VALUES)
-        at_z = (of_head * queries + rows) * (last + 1)
-        norm = tl.load(norms + of_head * queries + rows, mask=inside, other=float("inf"))
-        mean = tl.load(delta + of_head * queries + rows, mask=inside, other=0.0)
-        at = (of_head * (stop - start) + rows - start) * blocks + block
+        at_z = (head * queries + rows) * (last + 1)
+        norm = tl.load(norms + head * queries + rows, mask=inside, other=float("inf"))
+        mean = tl.load(delta + head * queries + rows, mask=inside, other=0.0)
+        at = (head * (stop - start) + rows - start) * blocks + block
         carry = tl.load(carries + at, mask=inside, other=float("inf"))
         s = product(q_tile, tl.trans(k_tile), EXACT) * scale
-        of_weights = product(grad_tile, tl.trans(v_tile), EXACT) - mean[:, None]
+        grad_weights = product(grad_tile, tl.trans(v_tile), EXACT) - mean[:, None]
         if tl.min(carry, 0) >= last:
             z_last = tl.load(z + at_z + last, mask=inside, other=0.0)
             weights = tl.where(visible, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0)
-            of_s = weights * of_weights
+            grad_s = weights * grad_weights
         else:
             raw = s
             if SEPARATE:
@@ -235,18 +235,18 @@ def of_keys(
                 raw, carry, visible, z + at_z[:, None], inside[:, None] & visible, last
             )
             weights = tl.where(visible, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0)
-            of_s = weights * of_weights
+            grad_s = weights * grad_weights
             sums = tl.load(behind + at, mask=inside, other=0.0)
-            of_counts = tl.where(free & visible, of_s * slope, 0.0)
-            of_raw = (sums[:, None] + tl.cumsum(of_counts, 1)) * gates * (1.0 - gates)
+            grad_counts = tl.where(free & visible, grad_s * slope, 0.0)
+            grad_raw = (sums[:, None] + tl.cumsum(grad_counts, 1)) * gates * (1.0 - gates)
             if SEPARATE:
-                of_gate_k += product(tl.trans(of_raw).to(gq_tile.dtype), gq_tile, EXACT)
+                grad_gate_k += product(tl.trans(grad_raw).to(gq_tile.dtype), gq_tile, EXACT)
             else:
-                of_s += of_raw
-        of_k += product(tl.trans(of_s).to(q_tile.dtype), q_tile, EXACT)
-        of_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
-    add_rows(d_k + which * keys * width, of_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
-    add_rows(d_v + which * keys * value_width, of_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)
+                grad_s += grad_raw
+        grad_k += product(tl.trans(grad_s).to(q_tile.dtype), q_tile, EXACT)
+        grad_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
+    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
+    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)
     if SEPARATE:
         into_gates = d_gate_k + which * keys * gate_width
-        add_rows(into_gates, of_gate_k * scale, first_key, keys, gate_width, gate_width, COLUMNS, GATES)
+        add_rows(into_gates, grad_gate_k * scale, first_key, keys, gate_width, gate_width, COLUMNS, GATES)

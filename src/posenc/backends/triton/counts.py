@@ -92,8 +92,10 @@ def _backward(
         rest = scale, z.shape[3] - 1, *steps, *launch.sizes(q, k, start, stop, window, *widths)
         rows, both = launch.row_grid(q, stop - start), (grad, mean, norms, carries, behind)
         count_kernels.walk[rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
-        count_kernels.of_queries[rows](*pointers, *both, grad_q, grad_gate_q, grad_z, *rest, **constants)
-        count_kernels.of_keys[launch.key_grid(q, k)](*pointers, *both, grad_k, grad_v, grad_gate_k, *rest, **constants)
+        count_kernels.queries_backward[rows](*pointers, *both, grad_q, grad_gate_q, grad_z, *rest, **constants)
+        count_kernels.keys_backward[launch.key_grid(q, k)](
+            *pointers, *both, grad_k, grad_v, grad_gate_k, *rest, **constants
+        )
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_gate_q, grad_gate_k.to(k.dtype), grad_z
 
 

@@ -42,8 +42,8 @@ def _rotate(  # type: ignore[no-untyped-def]
         x, step = k + b * k_batch + (h - heads) * k_head, k_row
         new = new_k + (b * num_kv_heads + h - heads) * tokens * width
     rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
-    of_rows = (rows < tokens)[:, None]
-    inside = of_rows & (pair < pairs)[None, :]
+    in_rows = (rows < tokens)[:, None]
+    inside = in_rows & (pair < pairs)[None, :]
     at_table = b * table_batch + rows.to(tl.int64)[:, None] * table_row + pair[None, :]
     c, s = tl.load(cos + at_table, mask=inside, other=0.0), tl.load(sin + at_table, mask=inside, other=0.0)
     if INVERSE:
@@ -57,14 +57,14 @@ def _rotate(  # type: ignore[no-untyped-def]
         tl.store(new + second, (b * c + a * s).to(new_q.dtype.element_ty), mask=inside)
     else:
         both = tl.arange(0, 2 * PAIRS)
-        inside = of_rows & (both < 2 * pairs)[None, :]
+        inside = in_rows & (both < 2 * pairs)[None, :]
         x_tile = tl.load(old + both[None, :], mask=inside, other=0.0).to(tl.float32)
         a, b = tl.split(tl.reshape(x_tile, (ROWS, PAIRS, 2)))
         rotated = tl.reshape(tl.join(a * c - b * s, b * c + a * s), (ROWS, 2 * PAIRS))
         tl.store(new + both[None, :], rotated.to(new_q.dtype.element_ty), mask=inside)
     if REST > 0:
         rest = 2 * pairs + tl.arange(0, REST)
-        inside = of_rows & (rest < width)[None, :]
+        inside = in_rows & (rest < width)[None, :]
         tl.store(new + rest[None, :], tl.load(old + rest[None, :], mask=inside, other=0.0), mask=inside)
 
 

@@ -89,7 +89,7 @@ def walk(
 
 
 @triton.jit
-def of_queries(
+def queries_backward(
     q, k, v, q_ids, k_ids, grad, grad_used, carries, behind, d_q, scale, enough,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
@@ -102,10 +102,10 @@ def of_queries(
     first = start + tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
-    of_head = which * queries
-    grad_tile = load_rows(grad + of_head * value_width, first, stop, value_width, value_width, ROWS, VALUES)
+    first_row = which * queries
+    grad_tile = load_rows(grad + first_row * value_width, first, stop, value_width, value_width, ROWS, VALUES)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
-    sums = -LOG2_E * tl.load(grad_used + of_head + rows, mask=rows < stop, other=0.0)
+    sums = -LOG2_E * tl.load(grad_used + first_row + rows, mask=rows < stop, other=0.0)
     total = tl.zeros((ROWS, WIDTH), tl.float32)
     low, high = key_blocks(first, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
     for block in range(low, high):
@@ -120,15 +120,15 @@ def of_queries(
             v_tile = load_rows(v_start, block * COLUMNS, keys, v_row, value_width, COLUMNS, VALUES)
             weights, beta, _ = shares(q_tile, k_tile, carry, visible, scale, EXACT)
             g = weights * product(grad_tile, tl.trans(v_tile), EXACT)
-            of_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))
-            total += product(of_scores.to(k_tile.dtype), k_tile, EXACT)
+            grad_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))
+            total += product(grad_scores.to(k_tile.dtype), k_tile, EXACT)
             tl.store(behind + at, sums, mask=rows < stop)
             sums += tl.sum(g, 1)
-    store_rows(d_q + of_head * width, total * scale, first, stop, width, width, ROWS, WIDTH)
+    store_rows(d_q + first_row * width, total * scale, first, stop, width, width, ROWS, WIDTH)
 
 
 @triton.jit
-def of_keys(
+def keys_backward(
     q, k, v, q_ids, k_ids, grad, carries, behind, d_k, d_v, scale, enough,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
@@ -143,15 +143,15 @@ def of_keys(
     columns = first_key + tl.arange(0, COLUMNS)
     k_tile = load_rows(k + b * k_batch + kv * k_head, first_key, keys, k_row, width, COLUMNS, WIDTH)
     v_tile = load_rows(v + b * v_batch + kv * v_head, first_key, keys, v_row, value_width, COLUMNS, VALUES)
-    of_k = tl.zeros((COLUMNS, WIDTH), tl.float32)
-    of_v = tl.zeros((COLUMNS, VALUES), tl.float32)
+    grad_k = tl.zeros((COLUMNS, WIDTH), tl.float32)
+    grad_v = tl.zeros((COLUMNS, VALUES), tl.float32)
     low, high = query_range(first_key, start, stop, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
     for member in range(group):
         h = kv * group + member
-        of_head = b * heads + h
+        head = b * heads + h
         for first in range(low, high, ROWS):
             rows = first + tl.arange(0, ROWS)
-            at = (of_head * (stop - start) + rows - start) * blocks + block
+            at = (head * (stop - start) + rows - start) * blocks + block
             carry = tl.load(carries + at, mask=rows < stop, other=float("inf"))
             if tl.min(carry, 0) <= enough:
                 visible = is_visible(
@@ -168,13 +168,13 @@ def of_keys(
                     CURRENT,
                 )
                 q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
-                grad_start = grad + of_head * queries * value_width
+                grad_start = grad + head * queries * value_width
                 grad_tile = load_rows(grad_start, first, stop, value_width, value_width, ROWS, VALUES)
                 weights, beta, _ = shares(q_tile, k_tile, carry, visible, scale, EXACT)
                 g = weights * product(grad_tile, tl.trans(v_tile), EXACT)
                 sums = tl.load(behind + at, mask=rows < stop, other=0.0)
-                of_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))
-                of_k += product(tl.trans(of_scores).to(q_tile.dtype), q_tile, EXACT)
-                of_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
-    add_rows(d_k + which * keys * width, of_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
-    add_rows(d_v + which * keys * value_width, of_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)
+                grad_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))
+                grad_k += product(tl.trans(grad_scores).to(q_tile.dtype), q_tile, EXACT)
+                grad_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
+    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
+    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)

@@ -101,8 +101,8 @@ def _backward(
         rest = scale, enough, *steps, *launch.sizes(q, k, start, stop, window, q.shape[3], v.shape[3])
         rows = launch.row_grid(q, stop - start)
         stick_kernels.walk[rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
-        stick_kernels.of_queries[rows](*pointers, grad, grad_used, carries, behind, grad_q, *rest, **constants)
-        stick_kernels.of_keys[launch.key_grid(q, k)](
+        stick_kernels.queries_backward[rows](*pointers, grad, grad_used, carries, behind, grad_q, *rest, **constants)
+        stick_kernels.keys_backward[launch.key_grid(q, k)](
             *pointers, grad, carries, behind, grad_k, grad_v, *rest, **constants
         )
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype)

@@ -57,9 +57,9 @@ def is_visible(
     if WINDOW:
         visible &= (apart < window) & (apart > -window)
     if IDS:
-        of_rows = tl.load(q_ids + rows, mask=rows < queries, other=0)
-        of_columns = tl.load(k_ids + columns, mask=columns < keys, other=0)
-        visible &= of_rows[:, None] == of_columns[None, :]
+        row_ids = tl.load(q_ids + rows, mask=rows < queries, other=0)
+        column_ids = tl.load(k_ids + columns, mask=columns < keys, other=0)
+        visible &= row_ids[:, None] == column_ids[None, :]
     if not CURRENT:
         visible &= apart != 0
     return visible
