@@ -6,6 +6,7 @@ the picture is older than the table.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from posenc.hf.serving.table import (
     VLLM,
     EngineResult,
     engine_result,
-    engine_results,
     engine_table,
     newest,
 )
@@ -48,7 +48,15 @@ def engines_tried() -> int:
 
 def engines_off() -> int:
     """Engines and libraries of the picture that compute at least one kind of rotation differently from transformers."""
-    return len({engine for engine, _ in COLUMNS if any(_is_off(result) for result in engine_results(engine))})
+    return len({engine for engine, _ in COLUMNS if any(map(_is_off, _results(engine)))})
+
+
+def _results(engine: str) -> Iterator[EngineResult]:
+    """The measurement of every row and spelling that an engine was asked, of Llama where it was asked with Llama."""
+    for row, spellings in engine_table()["engines"][engine][newest(engine)]["rows"].items():
+        for spelling, entries in spellings.items():
+            asked = [model for entry in entries for model in entry["models"]]
+            yield engine_result(engine, row, spelling, "llama" if "llama" in asked else asked[0])
 
 
 def _is_off(result: EngineResult) -> bool:

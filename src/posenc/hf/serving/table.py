@@ -304,26 +304,6 @@ def _of_entry(nothing: EngineResult, entry: Mapping[str, Any], model: str, date:
     )  # fmt: skip
 
 
-def engine_results(engine: str, version: str = "") -> tuple[EngineResult, ...]:
-    """The measurement of every row and spelling that an engine was asked, of Llama where it was asked with Llama.
-
-    Args:
-        engine: its adapter's name.
-        version: of the engine; "": the newest that was measured.
-    """
-    version = version or newest(engine)
-    rows = engine_table()["engines"].get(engine, {}).get(version, {}).get("rows", {})
-    return tuple(
-        engine_result(engine, row, spelling, "llama" if _has(entries, "llama") else entries[0]["models"][0], version)
-        for row, spellings in rows.items()
-        for spelling, entries in spellings.items()
-    )
-
-
-def _has(entries: Iterable[Mapping[str, Any]], model: str) -> bool:
-    return any(model in entry["models"] for entry in entries)
-
-
 def _remedy(entry: Mapping[str, Any] | None) -> Remedy | None:
     if entry is None:
         return None
