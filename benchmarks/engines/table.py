@@ -44,7 +44,8 @@ def derived() -> dict[str, Any]:
     for head in sorted(heads, key=lambda head: (head.engine, head.date)):
         if head.engine != REFERENCE:
             answered = [cell for cell in cells if (cell.engine, cell.version) == head[:2] and cell.state != "not run"]
-            content = {**_facts(head), "classes": _classes(head), "rows": _rows(answered)}
+            ran = _classes(head)
+            content = {**_facts(head), **({"classes": ran} if ran else {}), "rows": _rows(answered)}
             engines.setdefault(head.engine, {})[head.version] = content
     return {"about": ABOUT, "engines": engines}
 
@@ -162,7 +163,7 @@ def text() -> str:
             rows = ",\n".join(f"    {json.dumps(row)}: {json.dumps(spellings)}" for row, spellings in
                               content["rows"].items())  # fmt: skip
             facts = "".join(f"   {json.dumps(key)}: {json.dumps(value)},\n" for key, value in content.items()
-                            if key != "rows" and value != {})  # fmt: skip
+                            if key != "rows")  # fmt: skip
             blocks.append(f'  {json.dumps(version)}: {{\n{facts}   "rows": {{\n{rows}\n   }}\n  }}')
         engines.append(f" {json.dumps(engine)}: {{\n" + ",\n".join(blocks) + "\n }")
     return "\n".join([*lines, ",\n".join(engines), " }", "}"]) + "\n"
