@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from posenc import DynamicNTK, attention
+from posenc import DynamicNTK, RoPE, attention
 from posenc.frequencies import MultiScale
 from posenc.positions import Image, Text, multimodal
 from posenc.rotary import MHRoPE, MixedRoPE
@@ -23,6 +23,15 @@ def test_a_picture_is_rotated_as_by_mixed_rope_with_one_axis_a_head():
     q, k, v = qkv(2, 8, 10, head_dim=16, num_kv_heads=4)
     actual, expected = (attention(q, k, v, [encoding], q_pos=at, k_pos=at, causal=True) for encoding in (rope, mixed))
     assert gap(actual, expected) < 1e-5
+
+
+def test_text_under_a_length_dependent_scaling_is_rotated_as_under_rope():
+    """Undeclared, its plain positions span its last key."""
+    scaling, at = DynamicNTK(2.0, original_length=8), torch.arange(12)
+    rope, heads = RoPE(16, base=1e6, scaling=scaling), MHRoPE(16, num_heads=2, heads=(1, 1), scaling=scaling)
+    q, k, _ = qkv(1, 2, 12, head_dim=16)
+    for actual, expected in zip(heads(q, k, at, at), rope(q, k, at, at), strict=True):
+        assert torch.equal(actual, expected)
 
 
 def test_a_length_dependent_scaling_spans_the_largest_coordinate():
