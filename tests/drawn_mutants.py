@@ -159,7 +159,8 @@ def selections(site: Site) -> dict[str, list[str]]:
     own = ["backends/tiles/test_equals_dense.py"] if "/tiles/" in site.file else own
     own = CACHE_TESTS if "/cache/" in site.file else own
     own = [f"tests/{name}" for name in own if (tests / name).exists()]
-    of_encoding = stem.lstrip("_") if folder not in ("backends", "layers", "positions", "call") else "alibi or fox"
+    names = [Path(name).stem.removeprefix("test_") for name in own] if stem.startswith("_") else [stem]
+    of_encoding = " or ".join(names) if folder not in ("backends", "layers", "positions", "call") else "alibi or fox"
     oracle = {"layers": CACHES, "embedding": EMBEDDINGS}.get(folder, ORACLE)
     golden = {"golden": [f"tests/golden/test_{word}.py" for word in GOLDEN[folder]]} if folder in GOLDEN else {}
     chosen = {"conformance": ["tests/test_conformance.py", "-k", of_encoding], "oracle": [oracle]}
