@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib import import_module
 
 from posenc.arguments import shown
-from posenc.catalogue import by_content, remapped
 from posenc.catalogue.names import resolve, suggestion
 from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.entry import SHAPE as SHAPE
@@ -27,9 +26,6 @@ NOPE = Entry(
     used_in="every fourth layer of Llama 4, Command A and EXAONE 4.0 (as in transformers 5.23)",
 )
 
-# Entries that are not yet stated below their classes.
-_ELSEWHERE = {"score": (by_content, remapped)}
-
 
 def _entries() -> Iterator[Entry]:
     """Those that the modules of each hook point state, in the order in which its package names the modules."""
@@ -40,8 +36,6 @@ def _entries() -> Iterator[Entry]:
             entries = getattr(module, "ENTRIES", None) or [getattr(module, "ENTRY", None)]
             for entry in filter(None, entries):
                 yield entry if entry.scaling is None else replace(entry, encoding=RoPE)
-        for part in _ELSEWHERE.get(package, ()):
-            yield from part.ENTRIES
 
 
 CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _entries()}

@@ -9,11 +9,16 @@ Keys are cached unrotated, and rotated in every call.
 
 from __future__ import annotations
 
+import math
+from itertools import count
+
 import torch
 from torch import Tensor
 
 from posenc.arguments import check_number, shown
 from posenc.encoding import Context, Reads, RotaryEncoding, Scope, ScoreEncoding, softcapped
+from posenc.entry import Shape
+from posenc.rotary.rope import RoPE
 from posenc.score._inputs import products
 from posenc.structure import Range, Ranges
 
@@ -74,3 +79,45 @@ class Remapped(ScoreEncoding):
         self.rotation, self.gain = rotation, float(gain)
         self.length_dependent = rotation.length_dependent
         self.head_dim = int(getattr(rotation, "head_dim", 0))
+
+
+# What their entries in the catalogue share.
+
+COST = "one rotation of queries and keys per range in every call; keys are cached unrotated"
+FIRST_TOKENS = {"common_shift": "the first tokens of a text are those at the first positions"}
+
+
+def plain_rotation(shape: Shape) -> dict[str, object]:
+    """Plain RoPE, unless a rotation is given."""
+    head_dim = shape.get("head_dim")
+    return {"rotation": RoPE(head_dim)} if "rotation" not in shape and isinstance(head_dim, int) else {}
+
+
+def _sizes(shape: Shape) -> tuple[int, int, int] | None:
+    """Trained and longest length and the window, where distances have to be moved at all."""
+    trained, longest, window = shape.get("train_length"), shape.get("max_length"), shape.get("window")
+    if not (isinstance(trained, int) and isinstance(longest, int) and isinstance(window, int)):
+        return None
+    return (trained, longest, window) if window < trained < longest else None
+
+
+def _smallest(trained: int, longest: int, window: int) -> int:
+    """How much more slowly positions must grow beyond the window, if those up to the longest shall be known ones."""
+    return math.ceil((longest - window) / (trained - window))
+
+
+def smallest_group(shape: Shape) -> dict[str, object]:
+    """Plain RoPE, and the smallest group under which all positions up to the longest length are known ones."""
+    sizes = _sizes(shape)
+    if sizes is None:
+        return plain_rotation(shape)
+    trained, longest, window = sizes
+    # groups are whole: a group size that does not divide the window can fall a position short of what the formula says
+    fits = (g for g in count(max(2, _smallest(*sizes) - 1)) if (longest - 1) // g + window - window // g < trained)
+    return {**plain_rotation(shape), "group": next(fits)}
+
+
+def smallest_factor(shape: Shape) -> dict[str, object]:
+    """Plain RoPE, and the smallest factor under which all positions up to the longest length are known ones."""
+    sizes = _sizes(shape)
+    return plain_rotation(shape) if sizes is None else {**plain_rotation(shape), "factor": float(_smallest(*sizes))}

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._remapped import Remapped
+from posenc.score._remapped import COST, Remapped, plain_rotation
 from posenc.structure import Range
 
 
@@ -82,3 +83,21 @@ class DualChunk(Remapped):
 
     def extra_repr(self) -> str:
         return f"size={self.size}, local={self.local}, gain={self.gain:g}"
+
+
+ENTRY = Entry(
+    name="dual_chunk",
+    encoding=DualChunk,
+    title="Dual chunk attention: positions within chunks",
+    formula="b_j = p_j mod c,  a_i = p_i mod c | min(p_i mod c + c, size) | min(2c − 1, size) by chunks apart",
+    source="An et al., arXiv 2402.17463, section 3",
+    parameters="none",
+    cost=COST,
+    past_training="no new distance at any length; all earlier chunks get the same query position",
+    reads="distances and positions",
+    extension="is itself one",
+    used_in="Qwen2.5-1M (arXiv 2501.15383), at inference",
+    extends_context=True,
+    defaults=plain_rotation,
+    exempt={"common_shift": "chunks begin at multiples of their size"},
+)

@@ -28,6 +28,7 @@ from posenc.arguments import check_choice, check_flag, check_heads, check_number
 from posenc.bias.alibi import alibi_slopes
 from posenc.dtypes import softplus
 from posenc.encoding import Context, ScoreEncoding, float64_if_supported, no_autocast
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
 from posenc.score._inputs import check_width
@@ -131,3 +132,18 @@ def _back(context: Context, dtype: torch.dtype) -> Tensor:
         q_pos, k_pos = (p.to(float64_if_supported(p.device)) for p in (q_pos, k_pos))
     apart = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).clamp(min=0).to(dtype)
     return apart.view(-1, 1, *apart.shape[-2:])
+
+
+ENTRY = Entry(
+    name="grape_a",
+    encoding=GRAPEA,
+    title="GRAPE-A: a distance bias whose slope depends on keys, queries or both",
+    formula="s_ij ← s_ij − max(p_i − p_j, 0) · slope_h · softplus(omega_h) · softplus(u_h·k_j/√d)",
+    source="Zhang et al., arXiv 2512.07805",
+    parameters="(head_dim + 1) × heads per layer, or (2 · head_dim + 1) × heads",
+    cost="a product over all logits, computed by blocks",
+    past_training="weights keep decaying with distance, at rates set by content",
+    reads="distances and content",
+    extension="none needed: like ALiBi, it decays with distance",
+    used_in="its paper's own models; no other is known to us",
+)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
+from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import host_float64
@@ -129,3 +130,20 @@ class GRAPEContext(ScoreEncoding):
     def extra_repr(self) -> str:
         sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"
         return f"{sizes}, base={self.base:g}, {self.phases} phases"
+
+
+ENTRY = Entry(
+    name="grape_context",
+    encoding=GRAPEContext,
+    title="Contextual GRAPE-M: rotation by a phase that accumulates over tokens",
+    formula="s_ij = scale · R(−phase_i)q_i · R(−phase_j)k_j,  phase_t = Σ_{l < t} sigmoid(logit(x_l)/omega_scale)",
+    source="Zhang et al., arXiv 2512.07805",
+    parameters="dim + 1 + head_dim/2 per layer, times key heads where each has its own",
+    cost="a running sum, a rotation of q and all keys; one number per key in the cache",
+    past_training="phases keep growing; angles never seen in training",
+    reads="content",
+    extension="none of its own",
+    used_in="its paper's own models; no other is known to us",
+    defaults=a_key_head_per_query_head,
+    exempt=IN_ORDER,
+)

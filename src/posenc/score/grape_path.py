@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_choice, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.rotary._rotate import rotate_pairs
@@ -117,3 +118,29 @@ class GRAPEAP(ScoreEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, path_dim={self.path_dim}, tie={self.tie!r}"
+
+
+def _path_of_a_head(shape: Shape) -> dict[str, object]:
+    width = shape.get("head_dim")
+    return {"path_dim": width + width % 2} if isinstance(width, int) else {}
+
+
+ENTRY = Entry(
+    name="grape_ap",
+    encoding=GRAPEAP,
+    title="GRAPE-AP: a bias that accumulates over the tokens between key and query",
+    formula="s_ij ← s_ij + slope_h · Σ_{j < l ≤ i} logsigmoid(p_i · R(−l) p̂_l / d_p)",
+    source="Zhang et al., arXiv 2512.07805",
+    parameters="dim × heads · path_dim per layer",
+    cost="a second product of the size of q·k and a running sum over all logits; path_dim numbers per head and key"
+    " in the cache",
+    past_training="weights keep decaying with distance; phases of single tokens are as in training",
+    reads="content and positions",
+    extension="none of its own",
+    used_in="its paper's own models; no other is known to us",
+    defaults=_path_of_a_head,
+    exempt={
+        "common_shift": "keys are rotated and queries are not, so absolute positions matter",
+        "shuffled_positions": "keys must lie in the order of the text",
+    },
+)

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding, Scope
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._remapped import Remapped
+from posenc.score._remapped import COST, FIRST_TOKENS, Remapped, plain_rotation
 from posenc.structure import Range
 
 
@@ -75,3 +76,21 @@ class LMInfinite(Remapped):
 
     def extra_repr(self) -> str:
         return f"window={self.window}, sinks={self.sinks}, limit={self.limit}"
+
+
+ENTRY = Entry(
+    name="lm_infinite",
+    encoding=LMInfinite,
+    title="LM-Infinite: a distance limit and a Λ-shaped mask",
+    formula="far: a_i − b_j = limit, and p_j < sinks alone are seen",
+    source="Han et al., arXiv 2308.16137, section 4",
+    parameters="none",
+    cost=COST,
+    past_training="no new distance at any length; a query attends to window + sinks keys",
+    reads="distances and positions",
+    extension="is itself one",
+    used_in="models that were trained without it, at inference",
+    extends_context=True,
+    defaults=plain_rotation,
+    exempt=FIRST_TOKENS,
+)

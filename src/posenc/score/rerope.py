@@ -19,8 +19,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.encoding import RotaryEncoding, float64_if_supported
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._remapped import Remapped
+from posenc.score._remapped import COST, Remapped, plain_rotation, smallest_factor
 from posenc.structure import Range
 
 
@@ -118,3 +119,37 @@ class LeakyReRoPE(Remapped):
 def _an_eighth(train_length: int) -> dict[str, int]:
     """The window of the author's code, 512 where 4096 tokens were trained with."""
     return {"window": max(1, train_length // 8)}
+
+
+ENTRIES = (
+    Entry(
+        name="rerope",
+        encoding=ReRoPE,
+        title="ReRoPE: exact distances up to a window, the window's distance beyond",
+        formula="a_i − b_j = min(p_i − p_j, window)",
+        source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
+        parameters="none",
+        cost=COST,
+        past_training="no new distance at any length; all far keys get the same distance",
+        reads="distances",
+        extension="is itself one",
+        used_in="models that were trained without it, at inference",
+        extends_context=True,
+        defaults=plain_rotation,
+    ),
+    Entry(
+        name="leaky_rerope",
+        encoding=LeakyReRoPE,
+        title="Leaky ReRoPE: distances that grow more slowly beyond a window",
+        formula="far: a_i − b_j = window + (p_i − p_j − window) / factor",
+        source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
+        parameters="none",
+        cost=COST,
+        past_training="no larger distance up to window + factor · (training length − window) tokens, but fractions",
+        reads="distances",
+        extension="is itself one",
+        used_in="models that were trained without it, at inference",
+        extends_context=True,
+        defaults=smallest_factor,
+    ),
+)

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_flag, check_whole
 from posenc.encoding import RotaryEncoding, float64_if_supported
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._remapped import Remapped
+from posenc.score._remapped import COST, Remapped, smallest_group
 from posenc.structure import Range
 
 
@@ -76,3 +77,21 @@ class SelfExtend(Remapped):
 
     def extra_repr(self) -> str:
         return f"window={self.window}, group={self.group}, exact={self.exact}"
+
+
+ENTRY = Entry(
+    name="self_extend",
+    encoding=SelfExtend,
+    title="Self-Extend: true distances in a window, grouped positions beyond",
+    formula="far: a_i − b_j = floor(p_i/group) − floor(p_j/group) + window − floor(window/group)",
+    source="Jin et al., arXiv 2401.01325, section 3",
+    parameters="none",
+    cost=COST,
+    past_training="no new position up to (training length − window) · group + window tokens, for whole groups",
+    reads="distances and positions",
+    extension="is itself one",
+    used_in="models that were trained without it, at inference",
+    extends_context=True,
+    defaults=smallest_group,
+    exempt={"common_shift": "groups begin at multiples of their size"},
+)

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._remapped import Remapped
+from posenc.score._remapped import COST, Remapped, plain_rotation
 from posenc.structure import Range
 
 
@@ -76,3 +77,20 @@ class STRING(Remapped):
 
     def extra_repr(self) -> str:
         return f"shift={self.shift}, local={self.local}, gain={self.gain:g}"
+
+
+ENTRY = Entry(
+    name="string",
+    encoding=STRING,
+    title="STRING: far distances shifted down to frequent ones",
+    formula="far: a_i − b_j = p_i − p_j − shift + local",
+    source="An et al., arXiv 2410.18745, section 4",
+    parameters="none",
+    cost=COST,
+    past_training="new distances from the training length + shift − local on",
+    reads="distances",
+    extension="is itself one",
+    used_in="models that were trained without it, at inference",
+    extends_context=True,
+    defaults=plain_rotation,
+)

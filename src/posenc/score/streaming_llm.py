@@ -20,8 +20,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding, Scope
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._remapped import Remapped
+from posenc.score._remapped import COST, FIRST_TOKENS, Remapped, plain_rotation
 from posenc.structure import Range
 
 
@@ -71,3 +72,21 @@ class StreamingLLM(Remapped):
 
     def extra_repr(self) -> str:
         return f"window={self.window}, sinks={self.sinks}"
+
+
+ENTRY = Entry(
+    name="streaming_llm",
+    encoding=StreamingLLM,
+    title="StreamingLLM: a sliding window and the first tokens, at their cache positions",
+    formula="far: a_i = min(p_i, sinks + window − 1), b_j = p_j, and p_j < sinks alone are seen",
+    source="Xiao et al., arXiv 2309.17453, section 3.2",
+    parameters="none",
+    cost=COST,
+    past_training="no new distance at any length; a query attends to window + sinks keys",
+    reads="distances and positions",
+    extension="is itself one",
+    used_in="models that were trained without it, at inference",
+    extends_context=True,
+    defaults=plain_rotation,
+    exempt=FIRST_TOKENS,
+)
