@@ -32,8 +32,6 @@ _KNOWN: dict[type | None, Mapping[str, inspect.Parameter]] = {}  # reading a sig
 class _Scaling(Protocol):
     """What an entry needs of a `posenc.frequencies.Scaling`, which lies in a layer above."""
 
-    __name__: str
-
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]: ...
 

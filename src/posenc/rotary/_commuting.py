@@ -76,9 +76,9 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
         inside = _times_rows(of_blocks.to(basis.dtype), basis)
         rotated = rotate_pairs(inside, cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved")
         if rest:  # t · R(t/2) N R(t/2) for pairs at nearly one rate; zero, for its gradient alone
-            near, times, *half = (rest[0], *(part.unsqueeze(-3) for part in rest[1:]))
-            middle = _times_rows(rotate_pairs(inside, *half, "interleaved"), near.mT)
-            rotated = rotated + times * rotate_pairs(middle, *half, "interleaved")
+            near, (times, half_cos, half_sin) = rest[0], (part.unsqueeze(-3) for part in rest[1:])
+            middle = _times_rows(rotate_pairs(inside, half_cos, half_sin, "interleaved"), near.mT)
+            rotated = rotated + times * rotate_pairs(middle, half_cos, half_sin, "interleaved")
         out = _times_rows(rotated, basis.mT).to(x.dtype)
     if not (still.device.type == "cpu" and has_values(still)) or bool(still.any()):
         # the values are those of x, the gradients, positions' among them, those of the rotation
@@ -117,7 +117,7 @@ class _FirstOrder(torch.autograd.Function):
         return generators.view_as(generators)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return grad
 
@@ -133,7 +133,8 @@ def _differentiable(
     Returns:
         Q, w, the entries N ``(rows, blocks, b, b)`` of gaps below ``near``, and which these are.
     """
-    inside = basis.mT @ _FirstOrder.apply(generators) @ basis
+    first_order: Tensor = _FirstOrder.apply(generators)  # type: ignore[no-untyped-call]
+    inside = basis.mT @ first_order @ basis
     learned_rates = inside[..., 1::2, ::2].diagonal(dim1=-2, dim2=-1)
     change = inside - inside.detach()
     pairs = rates.shape[-1]

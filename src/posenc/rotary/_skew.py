@@ -79,7 +79,7 @@ def skew_exponential(generators: Tensor) -> Tensor:
             # how often to square depends on the numbers, so a tracer gets the operator that finds out by itself
             rotation: Tensor = torch.linalg.matrix_exp(_skew(wide))
             return rotation
-        rotations: Tensor = _Exponential.apply(wide)
+        rotations: Tensor = _Exponential.apply(wide)  # type: ignore[no-untyped-call]
     return rotations
 
 
@@ -130,7 +130,7 @@ class _Exponential(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (generators,) = ctx.saved_tensors
         out = torch.empty(generators.shape, dtype=generators.dtype, device=generators.device)

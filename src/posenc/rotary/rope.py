@@ -150,9 +150,8 @@ class RoPE(RotaryEncoding, RoPESpec):
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
-        if self._fewest is not None or table[0].ndim > 2:
-            table = self._broadcast(table, x)
-        return rotate_pairs(x, *table, self.layout)
+        cos, sin = self._broadcast(table, x) if self._fewest is not None or table[0].ndim > 2 else table
+        return rotate_pairs(x, cos, sin, self.layout)
 
     def rotate_(self, x: Tensor, table: Table) -> Tensor:
         """`rotate` in the memory of ``x``, for inference: no second tensor of its size."""
