@@ -11,7 +11,7 @@ from collections.abc import Iterable
 OK = 0  # no findings, or notes only
 FAULT = 1  # at least one fault; in the laboratory: a job failed
 BAD_INPUT = 2  # usage, or an input that cannot be read
-SUSPICION = 3  # at least one suspicion and no fault
+SUSPICION = 3  # at least one suspicion and no fault, or a rotation that was not read
 INTERRUPTED = 130  # Ctrl-C
 BROKEN_PIPE = 141  # the reader of stdout has gone
 

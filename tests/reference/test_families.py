@@ -16,18 +16,15 @@ import torch
 
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.doctor import examine
 from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
 from posenc.hf.families.layer_patterns import KINDS
 from posenc.hf.families.remote_code import REMOTE_CODE
 
 pytest.importorskip("transformers")
 
-import huggingface_hub
 import transformers
 
 from tests.hf.attach.smallest import SCALED, built
-from tests.hf.sizes import MORE, TINY
 from tests.reference.test_hf_config import SCALABLE, of_family
 
 pytestmark = pytest.mark.reference
@@ -219,53 +216,5 @@ def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: st
     except (TypeError, ValueError, RuntimeError):
         fails = True
     full = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
-    assert ("window-missing" in examine(full).names()) == fails
     unread = [facts for facts in model_from_config(full).distinct_layers if facts.not_read]
     assert bool(unread) == fails
-
-
-NO_SINGLE_CLASS = {"blt_local_decoder", "blt_local_encoder", "deepseek_ocr2_encoder", "t5gemma2_decoder"}
-OTHER_HEAD_DIM = {  # the meaning of head_dim in a file of these families is not a width that can be null
-    "falcon": "a property of its class: a file that has the key fails, whatever the value",
-    "jetmoe": "its width is kv_channels",
-    "zamba2": "its width is attention_head_dim",
-}
-YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("name", sorted({*ROTARY} - NO_SINGLE_CLASS - {*OTHER_HEAD_DIM}))
-def test_a_null_or_missing_head_dim_is_a_fault_where_transformers_fails(
-    name: str, scaled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """transformers builds the smallest model of the same configuration, or fails on the width alone."""
-    config = {**copy.deepcopy(built(name).config.to_dict()), "model_type": name}
-    config.pop("head_dim", None)
-    block = config.get("rope_parameters") or {}
-    if scaled and any(isinstance(value, dict) for value in block.values()):
-        pytest.skip("this family has a block for each kind of layers")
-    changes = {"rope_parameters": {"rope_theta": 1e4, **block, **YARN}} if scaled else {}
-    monkeypatch.delitem(TINY, "head_dim")
-    monkeypatch.setitem(MORE, name, {key: size for key, size in MORE.get(name, {}).items() if key != "head_dim"})
-    compared = 0
-    for width in ({"head_dim": None}, {}):
-        report = examine({**copy.deepcopy(config), **copy.deepcopy(changes), **width})
-        fails = fails_on_width(name, {**width, **copy.deepcopy(changes)})
-        if fails is not None and not report.not_checked:  # for a reason that has nothing to do with the width
-            assert ("head-width-null" in report.names()) == fails, width
-            compared += 1
-    if not compared:
-        pytest.skip("posenc or transformers reads none of these configurations, whatever the width")
-
-
-def fails_on_width(name: str, changes: dict[str, Any]) -> bool | None:
-    """Whether transformers fails on the width of a head; None where the smallest model fails on something else."""
-    try:
-        built(name, **changes)
-    except huggingface_hub.errors.StrictDataclassError as error:
-        return True if "'head_dim'" in str(error) else None
-    except TypeError as error:
-        return True if "NoneType" in str(error) else None
-    except (KeyError, ValueError, AttributeError):
-        return None
-    return False

@@ -242,9 +242,14 @@ class TestConventions:
         assert self.read(**both, convention="deepseek").softmax_factor() == pytest.approx(square)
         assert self.read(model_type="deepseek_v3").softmax_factor() == 1.0
 
-    def test_keys_of_vllm_are_refused_elsewhere(self) -> None:
-        with pytest.raises(ValueError, match="attention_factor"):
-            self.read(attn_factor=1.0)
+    @pytest.mark.parametrize("key", ["attn_factor", "extrapolation_factor", "apply_yarn_scaling"])
+    def test_keys_of_engines_are_kept_and_change_nothing(self, key: str) -> None:
+        """As transformers reads them: deepseek-ai/DeepSeek-R1#684."""
+        value = {"attn_factor": 0.8782488562869419, "extrapolation_factor": 0.5, "apply_yarn_scaling": False}[key]
+        read, plain = self.read(**{key: value}), self.read()
+        assert float(read.rotation.spectrum().gain) == float(plain.rotation.spectrum().gain)
+        assert read.to_config() == read.config
+        assert [finding.level for finding in read.findings if finding.key == key] == ["suspicion"]
 
 
 def test_kept_and_ignored_keys_survive() -> None:

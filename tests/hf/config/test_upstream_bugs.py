@@ -51,9 +51,9 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
         ["'linear' stands where", "from 10 to 166", "keep the llama3 block", "max_position_embeddings"],
     ),
     (
-        "share-lost", "suspicion", "rotary_dim",
+        "share-lost", "suspicion", "partial_rotary_factor",
         M2, {**M2, "rotary_dim": 64},
-        ["all 128 channels", "64 of 128", "gibberish", "rotary_dim: 64", "partial_rotary_factor: 0.5"],
+        ["all 128 channels", "gibberish", "partial_rotary_factor: 0.5"],
     ),
     (
         "yarn-on-short-prompts", "note", "rope_type",

@@ -6,6 +6,5 @@ rope_keys          which values a configuration gives, and where each of them st
 rotation           `RoPE` or `MRoPE`: compared, scaled by factors;  scalings: blocks to scalings and back
 parse              from checked values to rotations;  rope_config: `read_rope` and `RopeConfig`, which users call
 write, compose     new values where the old ones stood; or a configuration from nothing
-config_findings    what a reader should know;  block_findings: of one block;  upstream_bugs: of other programs
 posenc_config      configurations of posenc's own models;  encoding_spec: their lists of encodings
 """

@@ -149,7 +149,9 @@ def types_of(convention: str) -> dict[str, RopeType]:
 def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
     """All keys that a block of this type may hold in addition to the common and the preserved ones."""
     required, optional = types_of(convention)[rope_type]
-    extra = {
-        ("vllm", "yarn"): VLLM, ("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,),
-    }  # fmt: skip
+    extra = {("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,)}
+    if rope_type == "yarn" and convention != "sglang":
+        extra[convention, rope_type] = (
+            VLLM  # released files have them, and transformers passes over them with a warning
+        )
     return required + optional + extra.get((convention, rope_type), ())

@@ -20,7 +20,6 @@ from posenc.hf.config.block_schema import (
     REFUSED_KEYS,
     RULES,
     TYPES,
-    VLLM,
     WITH_ALPHA,
     Block,
     Problem,
@@ -95,8 +94,6 @@ def unknown_key(key: str, value: Any, rope_type: str, free: list[str], allowed: 
     text = f"is no key of rope type {rope_type!r}"
     if key in REFUSED_KEYS:
         text = f"{REFUSED_KEYS[key]}; where it is false, drop it"
-    elif key in VLLM:
-        text += "; vLLM read it before 0.33, which ignores it: write attention_factor (for SGLang attn_factor)"
     elif near:
         return Problem(key, f"{text}, did you mean {near[0]}?", {key: None, near[0]: value})
     elif key in RULES:

@@ -12,7 +12,7 @@ from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.arguments import check_rotations, check_version
-from posenc.hf.config.block_schema import PRESERVED, Block
+from posenc.hf.config.block_schema import PRESERVED, VLLM, Block
 from posenc.hf.config.parse import Layers, Reading, check_meaning
 from posenc.hf.config.rope_block import ALL, BLOCKS, RopeBlock
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope, to_longrope
@@ -72,7 +72,9 @@ def convert_version(
         if block is not None:
             if LENGTH in block:
                 outside["max_position_embeddings"] = block.pop(LENGTH)
-            block |= {key: value for key, value in old.items() if key in (*PRESERVED, *ignore) and key not in block}
+            same = all(block.get(key) == old.get(key) for key in ("rope_type", "factor", "attention_factor"))
+            kept = (*PRESERVED, *ignore, *(VLLM if same else ()))
+            block |= {key: value for key, value in old.items() if key in kept and key not in block}
         blocks[kind] = block
     rotating = [kind for kind in blocks if kind not in family.unrotated_kinds]
     if family.fixed:

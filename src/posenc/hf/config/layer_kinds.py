@@ -12,12 +12,14 @@ from posenc.hf.families.layer_patterns import (
     FULL,
     INDEXED,
     LINEAR,
+    SLIDING,
     WINDOWED,
     Listing,
 )
 from posenc.hf.limits import LAYERS, TOKENS, is_count
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers")
+_LETTERS = {"L": SLIDING, "G": FULL}
 _CAUSAL_CLASSES = ("ForCausalLM", "LMHeadModel")
 _OLD_NAMES = {  # of version 4, which transformers 5.23 replaces as it reads them
     "attention": FULL, "mamba": LINEAR, "recurrent": LINEAR, "deepseek_sparse_attention": INDEXED,
@@ -60,6 +62,9 @@ def patterned(text_config: TextConfig, count: int) -> list[str]:
     """The kinds as the family's code sets them where a config lists none."""
     pattern = text_config.family.layers
     period = sliding_from = None
+    letters = text_config.get(pattern.period_key) if pattern.period_key else None
+    if isinstance(letters, str) and letters and set(letters) <= set(_LETTERS):  # of other programs: "LLLG"
+        return [_LETTERS[letters[layer % len(letters)]] for layer in range(count)]
     if pattern.period_key and pattern.period_key in text_config:
         period = count_at(text_config, pattern.period_key, LAYERS)
     if pattern.sliding_from_key:

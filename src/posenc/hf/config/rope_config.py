@@ -33,7 +33,6 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.compose import convert_version, without_rope
-from posenc.hf.config.config_findings import findings_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
 from posenc.hf.config.posenc_config import is_posenc_config
@@ -92,6 +91,8 @@ class RopeConfig:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What a reader should know of the configuration as it was read, each with its key, text, name and level."""
+        from posenc.hf.rules import findings_of  # rules read configs, and nothing else of this package
+
         return findings_of(self.parsed)
 
     @cached_property

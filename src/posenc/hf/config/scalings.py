@@ -161,7 +161,7 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
 
 
 def _yarn(values: Block, original: int, convention: Convention) -> YaRN:
-    if convention == "vllm":
+    if convention != "sglang":
         values = {key: value for key, value in values.items() if key not in VLLM}
     attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
     if convention == "sglang":

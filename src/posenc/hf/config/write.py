@@ -21,7 +21,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import DynamicNTK
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.block_schema import PRESERVED, Block
+from posenc.hf.config.block_schema import PRESERVED, VLLM, Block
 from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
@@ -141,9 +141,10 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
                 changes[(length_key(text_config),)] = value
         elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(rope_block, key), value)
+    kept = VLLM if not changes else ()  # which only engines read, and which speak of this scaling
     for key, value in old.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
-        idle = key in (*SHARES, *PRESERVED) or (same_type and (trained or SILENT.get(key) == value))
+        idle = key in (*SHARES, *PRESERVED, *kept) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
             changes |= {path: GONE for path in places(rope_block, key) if len(path) > 1}
     return changes

@@ -9,10 +9,9 @@ examine       chooses the checks, and lists what was not checked
 tensors       what transformers' loader says of a folder's tensors, and what it drops in silence;  loader asks it
 table_values  NaN, zeros and saved frequencies;  weight_files: damaged, truncated, missing
 file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
-config_checks keys that contradict one another;  releases: bases and scalings of published models
 side_files    limits of tokenizer, generation, sentence-transformers and preprocessors
 compare       two checkpoints or configurations
-corrections   the keys that resolve a finding;  fixing: writes them, to a copy or beside a backup
+fixing        writes the keys that resolve a finding, to a copy or beside a backup (`posenc.hf.rules.corrections`)
 report        the findings of one source
 """
 

@@ -27,12 +27,12 @@ from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.side_files import limits_in
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
 from posenc.hf.explanation.report import facts, longest_length, trained_length
 from posenc.hf.findings import CONFIG
+from posenc.hf.rules.corrections import has_remote_code
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import naming, printable
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
 from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.doctor.side_files import SIDE_FILES
@@ -19,6 +18,7 @@ from posenc.hf.doctor.tensors import TensorReport, on_weights
 from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.rules.corrections import has_remote_code
 from posenc.hf.sources.formats import Translated, load_config, translate
 from posenc.hf.sources.load import Source
 

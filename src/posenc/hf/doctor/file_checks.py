@@ -14,16 +14,16 @@ from pathlib import Path
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.doctor.config_checks import on_contradictions, on_width
-from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
+from posenc.hf.doctor.report import NOT_READ
 from posenc.hf.doctor.side_files import longest_of, on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
 from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.rules.corrections import correction_of, has_remote_code, keys_for, single, text_path
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError
 
-MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
+MALFORMED, UNREADABLE = "malformed", "unreadable"
 # Findings that the numbers of a file decide by themselves, whichever code reads them.
 _DECIDED_BY_NUMBERS = {"original-length-not-below", "factor-lists-swapped"}
 
@@ -39,8 +39,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     try:
         read = read_rope(source)
     except NotReadError as error:
-        doubts = [] if has_remote_code(config) else list(on_width(config))
-        return None, [*doubts, Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
+        return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
         return None, list(_of_error(error, remote=has_remote_code(config)))
     except UnreadableFileError:
@@ -55,7 +54,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
 def on_config(read: RopeConfig) -> Iterator[Finding]:
     """The findings on a configuration, each with its correction."""
     remote = has_remote_code(read.config)
-    for finding in chain(read.findings, on_contradictions(read)):
+    for finding in read.findings:
         level: Level = finding.level
         if remote and finding.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
             level = "note"

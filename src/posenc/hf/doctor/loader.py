@@ -82,7 +82,8 @@ def model_class(config: Config) -> type[Any]:
         if CONFIG_MAPPING[model_type] in mapping:
             with suppress(ValueError):  # a class that this version lists and does not have
                 cls = mapping[CONFIG_MAPPING[model_type]]
-                return cls[0] if isinstance(cls, tuple) else cls
+                first: type[Any] = cls[0] if isinstance(cls, tuple) else cls
+                return first
     raise CannotAskError(f"transformers has no model of type {model_type!r}")
 
 

@@ -27,11 +27,11 @@ from posenc.hf.attach.checkpoint import tokenizer_in
 from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import built
-from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.doctor.side_files import longest_of
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.report import trained_length
 from posenc.hf.findings import Finding
+from posenc.hf.rules.corrections import keys_for, single, text_path
 from posenc.hf.sources.load import Config
 
 _REBUILD = "modules are built once, with the model: give the configuration to from_pretrained(..., config=config)"

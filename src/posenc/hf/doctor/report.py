@@ -13,6 +13,7 @@ from posenc.hf.findings import Finding, Level, labelled
 from posenc.input_files import printable
 from posenc_cli.exit_codes import code_of
 
+NOT_READ = "not-read"  # the finding on a rotation that posenc does not read
 _ORDER: dict[Level, int] = {"fault": 0, "suspicion": 1, "note": 2}
 
 
@@ -35,12 +36,18 @@ class Report(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """Whether there is nothing but notes."""
-        return not any(finding.alarms for finding in self.findings)
+        """Whether the rotation was read, and there is nothing but notes."""
+        return self.is_read and not any(finding.alarms for finding in self.findings)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the rotation was read; of one that was not, nothing is known."""
+        return not any(finding.name == NOT_READ for finding in self.findings)
 
     def exit_code(self, *, strict: bool = False) -> int:
         """The code with which a command ends that reports this, as `posenc_cli.exit_codes` has them."""
-        return code_of((finding.level for finding in self.findings), strict=strict)
+        levels = [finding.level for finding in self.findings]
+        return code_of(levels if self.is_read else [*levels, "suspicion"], strict=strict)
 
     def names(self) -> set[str]:
         """The names of suspicions and faults."""
@@ -65,6 +72,8 @@ class Report(NamedTuple):
         lines += ["", *map(str, self.findings)] if self.findings else []
         if self.healthy:
             return "\n".join([*lines, "", "healthy in what was checked"])
+        if not any(finding.alarms for finding in self.findings):
+            return "\n".join([*lines, "", "not judged: the rotation was not read"])
         lines += ["", f"{_count(levels, 'fault')}, {_count(levels, 'suspicion')}"]
         if Path(self.source).exists() and any(item.certain and item.corrected for item in self.findings):
             lines.append(f"Write what is certain: posenc doctor {shlex.quote(printable(self.source))} --fix OUT")

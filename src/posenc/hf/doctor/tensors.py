@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, layer_of
 from posenc.hf.doctor.table_values import on_saved_frequencies, on_values
 from posenc.hf.doctor.weight_files import Weights, on_adapter, on_weight_files
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count
+from posenc.hf.rules.corrections import has_remote_code
 from posenc.hf.sources.load import Config
 from posenc.input_files import printable
 

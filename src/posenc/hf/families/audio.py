@@ -51,7 +51,7 @@ AUDIO: dict[str, Family] = {
     "fun_asr_nano": Family(text_type="qwen3"),
     "glmasr": Family(text_type="llama"),
     "glmasr_encoder": Family(
-        RotationRules(share=0.5, default_share=True, null_head_dim="fails"),
+        RotationRules(share=0.5, default_share=True),
         attention=Attention(direction="bidirectional"),
         sizes=Sizes(1280, 20, 32, 1500),
         since=5,
@@ -70,7 +70,6 @@ AUDIO: dict[str, Family] = {
                 "high_freq_factor": 0.5,
             },
             head_dim=128,
-            null_head_dim="allowed",
         ),
         sizes=Sizes(3072, 24, 28, 2048),
         since=5,
@@ -78,7 +77,7 @@ AUDIO: dict[str, Family] = {
     "hubert": Family(attention=Attention(direction="bidirectional"), schemes=(CONVOLUTION,)),
     "kyutai_speech_to_text": Family(RotationRules(), sizes=Sizes(2048, 32, 48, 750)),
     "lasr_encoder": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         attention=Attention(direction="bidirectional"),
         sizes=Sizes(512, 8, 17, 10000),
         since=5,
@@ -99,7 +98,7 @@ AUDIO: dict[str, Family] = {
         since=5,
     ),
     "moonshine": Family(
-        RotationRules(share=0.9, layout="interleaved", default_share=True, null_head_dim="fails"),
+        RotationRules(share=0.9, layout="interleaved", default_share=True),
         attention=Attention(direction="encoder-decoder"),
         sizes=Sizes(288, 8, 6, 512),
         layer_keys=("encoder_num_hidden_layers", "decoder_num_hidden_layers"),

@@ -49,7 +49,6 @@ DECODERS: dict[str, Family] = {
                 "factor": 8.0,
                 "high_freq_factor": 4.0,
             },
-            null_head_dim="fails",
         ),
         sizes=Sizes(4096, 32, 32, 65536),
     ),
@@ -61,13 +60,12 @@ DECODERS: dict[str, Family] = {
             layout_key=True,
             head_dim=64,
             head_dim_first=True,
-            null_head_dim="fails if scaled",
         ),
         sizes=Sizes(7168, 64, 61, 32768),
         since=5,
     ),
     "axk2": Family(
-        RotationRules(layout="interleaved", latent=True, head_dim=32, null_head_dim="fails"),
+        RotationRules(layout="interleaved", latent=True, head_dim=32),
         layers=LayerPattern((INDEXED,)),
         attention=Attention(top_k=2048),
         sizes=Sizes(2048, 32, 48, 131_072),
@@ -83,15 +81,13 @@ DECODERS: dict[str, Family] = {
         since=5,
     ),
     "biogpt": Family(schemes=(learned_with_offset(1024),)),
-    "bitnet": Family(RotationRules(base=5e5, null_head_dim="fails"), sizes=Sizes(2560, 20, 30, 2048)),
+    "bitnet": Family(RotationRules(base=5e5), sizes=Sizes(2560, 20, 30, 2048)),
     "bloom": Family(schemes=(ALIBI,)),
     "blt": Family(
         unsupported="has a rotation in each of its parts: read encoder_config, decoder_config, global_config and "
         "patcher_config by itself"
     ),
-    "blt_global_transformer": Family(
-        RotationRules(base=5e5, layout="interleaved", null_head_dim="fails if scaled"), sizes=Sizes(2048, 16, 25, 4096)
-    ),
+    "blt_global_transformer": Family(RotationRules(base=5e5, layout="interleaved"), sizes=Sizes(2048, 16, 25, 4096)),
     "blt_local_decoder": Family(
         RotationRules(base=5e5, layout="interleaved"),
         sizes=Sizes(1024, 16, 9, 24576),
@@ -104,7 +100,7 @@ DECODERS: dict[str, Family] = {
         not_compared="a part of a larger model, whose text and patches it is given",
     ),
     "blt_patcher": Family(
-        RotationRules(layout="interleaved", null_head_dim="fails if scaled"),
+        RotationRules(layout="interleaved"),
         layers=LayerPattern(window=Window(512, every_layer=True)),
         sizes=Sizes(768, 12, 14, 8192),
     ),
@@ -112,11 +108,9 @@ DECODERS: dict[str, Family] = {
         RotationRules(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True),
         sizes=Sizes(4096, 16, 28, 2048),
     ),
-    "cohere": Family(
-        RotationRules(base=5e5, layout="interleaved", null_head_dim="fails"), sizes=Sizes(8192, 64, 40, 8192)
-    ),
+    "cohere": Family(RotationRules(base=5e5, layout="interleaved"), sizes=Sizes(8192, 64, 40, 8192)),
     "cohere2": Family(
-        RotationRules(layout="interleaved", unrotated_kinds=(FULL,), only_sliding=True, null_head_dim="fails"),
+        RotationRules(layout="interleaved", unrotated_kinds=(FULL,), only_sliding=True),
         layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096)),
         sizes=Sizes(8192, 64, 40, 8192),
     ),
@@ -143,7 +137,7 @@ DECODERS: dict[str, Family] = {
         sizes=Sizes(6144, 48, 64, 131_072),
         since=5,
     ),
-    "dbrx": Family(RotationRules(null_head_dim="fails if scaled"), sizes=Sizes(2048, 16, 24, 2048)),
+    "dbrx": Family(RotationRules(), sizes=Sizes(2048, 16, 24, 2048)),
     "decision_transformer": Family(schemes=(learned(1024, "n_positions"),)),
     "deepseek_v2": Family(
         RotationRules(layout="interleaved", latent=True, head_dim=64), sizes=Sizes(4096, 32, 32, 2048)
@@ -155,12 +149,11 @@ DECODERS: dict[str, Family] = {
             layout_key=True,
             head_dim=64,
             head_dim_first=True,
-            null_head_dim="fails if scaled",
         ),
         sizes=Sizes(7168, 128, 61, 4096),
     ),
     "deepseek_v32": Family(
-        RotationRules(layout="interleaved", latent=True, head_dim=64, null_head_dim="fails"),
+        RotationRules(layout="interleaved", latent=True, head_dim=64),
         layers=LayerPattern((INDEXED,)),
         attention=Attention(top_k=2048),
         sizes=Sizes(7168, 128, 61, 163_840),
@@ -194,31 +187,29 @@ DECODERS: dict[str, Family] = {
     ),
     "diffllama": Family(RotationRules(), sizes=Sizes(2048, 32, 16, 2048)),
     "doge": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(1024, 8, 32, 2048),
     ),
-    "dots1": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(4608, 32, 62, 2048)),
+    "dots1": Family(RotationRules(), sizes=Sizes(4608, 32, 62, 2048)),
     "ernie4_5": Family(
-        RotationRules(base=5e5, layout="interleaved", head_dim=128, null_head_dim="allowed"),
+        RotationRules(base=5e5, layout="interleaved", head_dim=128),
         sizes=Sizes(1024, 16, 18, 131_072),
     ),
-    "ernie4_5_moe": Family(
-        RotationRules(base=5e5, layout="interleaved", null_head_dim="fails"), sizes=Sizes(2560, 20, 28, 131_072)
-    ),
+    "ernie4_5_moe": Family(RotationRules(base=5e5, layout="interleaved"), sizes=Sizes(2560, 20, 28, 131_072)),
     "exaone4": Family(
-        RotationRules(unrotated_kinds=(FULL,), null_head_dim="fails"),
+        RotationRules(unrotated_kinds=(FULL,)),
         layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096)),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
     "exaone_moe": Family(
-        RotationRules(unrotated_kinds=(FULL,), null_head_dim="fails"),
+        RotationRules(unrotated_kinds=(FULL,)),
         layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096)),
         sizes=Sizes(4096, 32, 32, 2048),
         since=5,
     ),
     "falcon": Family(RotationRules(), sizes=Sizes(4544, 71, 32, 2048)),
-    "flex_olmo": Family(RotationRules(base=5e5, null_head_dim="fails"), sizes=Sizes(4096, 32, 32, 4096)),
+    "flex_olmo": Family(RotationRules(base=5e5), sizes=Sizes(4096, 32, 32, 4096)),
     "flint": Family(
         RotationRules(unrotated_kinds=(FULL,), only_sliding=True, head_dim=128),
         layers=LayerPattern((SLIDING, FULL, *2 * (SLIDING,)), first_full=True, last_full=True, window=Window(513)),
@@ -267,18 +258,14 @@ DECODERS: dict[str, Family] = {
         RotationRules(share=0.5, layout="interleaved", default_share=True, head_dim=128),
         sizes=Sizes(4096, 32, 40, 131_072),
     ),
-    "glm4_moe": Family(
-        RotationRules(share=0.5, default_share=True, null_head_dim="fails"), sizes=Sizes(4096, 96, 46, 131_072)
-    ),
+    "glm4_moe": Family(RotationRules(share=0.5, default_share=True), sizes=Sizes(4096, 96, 46, 131_072)),
     "glm4_moe_lite": Family(
-        RotationRules(
-            layout="interleaved", latent=True, layout_key=True, head_dim=64, head_dim_first=True, null_head_dim="fails"
-        ),
+        RotationRules(layout="interleaved", latent=True, layout_key=True, head_dim=64, head_dim_first=True),
         sizes=Sizes(2048, 20, 47, 202_752),
         since=5,
     ),
     "glm_moe_dsa": Family(
-        RotationRules(layout="interleaved", latent=True, head_dim=64, null_head_dim="fails"),
+        RotationRules(layout="interleaved", latent=True, head_dim=64),
         layers=LayerPattern((INDEXED,)),
         attention=Attention(top_k=2048),
         sizes=Sizes(6144, 64, 78, 202_752),
@@ -302,14 +289,11 @@ DECODERS: dict[str, Family] = {
             theta_key="rotary_emb_base",
             share_key="rotary_pct",
             default_share=True,
-            null_head_dim="fails if scaled",
         ),
         sizes=Sizes(6144, 64, 44, 2048),
     ),
     "gpt_neox_japanese": Family(
-        RotationRules(
-            theta_key="rotary_emb_base", share_key="rotary_pct", default_share=True, null_head_dim="fails if scaled"
-        ),
+        RotationRules(theta_key="rotary_emb_base", share_key="rotary_pct", default_share=True),
         sizes=Sizes(2560, 32, 32, 2048),
     ),
     "gpt_oss": Family(
@@ -323,48 +307,48 @@ DECODERS: dict[str, Family] = {
         sizes=Sizes(4096, 16, 28, 2048),
     ),
     "granite": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         attention=Attention(scale="attention_multiplier"),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
     "granite_swa": Family(
-        RotationRules(bases_key="layer_rope_theta", bases_choose=True, null_head_dim="fails"),
+        RotationRules(bases_key="layer_rope_theta", bases_choose=True),
         layers=LayerPattern((FULL, *3 * (SLIDING,)), window=Window(128)),
         attention=Attention(scale="attention_multiplier", sinks=("all",)),
         sizes=Sizes(2560, 20, 24, 8192),
         since=5,
     ),
     "granitemoe": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         attention=Attention(scale="attention_multiplier"),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
     "granitemoe_swa": Family(
-        RotationRules(bases_key="layer_rope_theta", bases_choose=True, null_head_dim="fails"),
+        RotationRules(bases_key="layer_rope_theta", bases_choose=True),
         layers=LayerPattern((FULL, *3 * (SLIDING,)), window=Window(128)),
         attention=Attention(scale="attention_multiplier", sinks=("all",)),
         sizes=Sizes(4096, 32, 32, 2048),
         since=5,
     ),
     "granitemoeshared": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         attention=Attention(scale="attention_multiplier"),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
     "helium": Family(RotationRules(base=1e5, layout="interleaved", head_dim=128), sizes=Sizes(2560, 20, 24, 4096)),
     "hunyuan_v1_dense": Family(
-        RotationRules(null_head_dim="fails", head_dim_required=True),
+        RotationRules(),
         attention=Attention(normed_after=True),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
     "hunyuan_v1_moe": Family(
-        RotationRules(null_head_dim="fails", head_dim_required=True),
+        RotationRules(),
         attention=Attention(normed_after=True),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
     "hy_v3": Family(RotationRules(base=11_158_840.0, head_dim=128), sizes=Sizes(4096, 64, 80, 131_072), since=5),
     "hy_v4": Family(
-        RotationRules(latent=True, head_dim=64, null_head_dim="fails"),
+        RotationRules(latent=True, head_dim=64),
         layers=LayerPattern((INDEXED,)),
         attention=Attention(sinks=("all",), top_k=2048),
         sizes=Sizes(2816, 32, 34, 262_144),
@@ -384,9 +368,7 @@ DECODERS: dict[str, Family] = {
         schemes=(BY_TOKEN,),
     ),
     "jais2": Family(RotationRules(), sizes=Sizes(3328, 26, 32, 8192), since=5),
-    "jetmoe": Family(
-        RotationRules(head_dim=128, head_key="kv_channels", null_head_dim="fails"), sizes=Sizes(2048, 32, 12, 4096)
-    ),
+    "jetmoe": Family(RotationRules(head_dim=128, head_key="kv_channels"), sizes=Sizes(2048, 32, 12, 4096)),
     "kimi_k2": Family(code_of="deepseek_v3"),
     "kolibri1": Family(
         RotationRules(unrotated_kinds=(FULL,), head_dim=128),
@@ -416,9 +398,7 @@ DECODERS: dict[str, Family] = {
         sizes=Sizes(5120, 40, 48, 131_072),
     ),
     "longcat_flash": Family(
-        RotationRules(
-            base=1e7, layout="interleaved", latent=True, head_dim=64, head_dim_first=True, null_head_dim="fails"
-        ),
+        RotationRules(base=1e7, layout="interleaved", latent=True, head_dim=64, head_dim_first=True),
         sizes=Sizes(6144, 64, 56, 131_072),
     ),
     "mellum": Family(
@@ -453,7 +433,7 @@ DECODERS: dict[str, Family] = {
         since=5,
     ),
     "ministral": Family(
-        RotationRules(null_head_dim="fails", head_dim_required=True),
+        RotationRules(),
         layers=LayerPattern((SLIDING,), window=Window(4096)),
         sizes=Sizes(4096, 32, 32, 131_072),
     ),
@@ -498,7 +478,6 @@ DECODERS: dict[str, Family] = {
                 "factor": 128.0,
                 "original_max_position_embeddings": 8192,
             },
-            null_head_dim="fails",
         ),
         attention=Attention(temperature=MISTRAL),
         sizes=Sizes(4096, 32, 36, 1_048_576),
@@ -518,7 +497,6 @@ DECODERS: dict[str, Family] = {
                 "attention_factor": 1.0,
             },
             head_dim=64,
-            null_head_dim="fails",
         ),
         layers=LayerPattern((INDEXED,)),
         attention=Attention(temperature=LEARNED, top_k=2048),
@@ -526,7 +504,7 @@ DECODERS: dict[str, Family] = {
         since=5,
     ),
     "mixtral": Family(
-        RotationRules(base=1e6, null_head_dim="fails if scaled", head_dim_required=True),
+        RotationRules(base=1e6),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(4096, 32, 32, 131_072),
     ),
@@ -562,8 +540,8 @@ DECODERS: dict[str, Family] = {
     ),
     "nanochat": Family(unsupported="rotates every pair the other way round"),
     "nemotron": Family(RotationRules(share=0.5, default_share=True), sizes=Sizes(6144, 48, 32, 4096)),
-    "olmo": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(4096, 32, 32, 2048)),
-    "olmo2": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(4096, 32, 32, 2048)),
+    "olmo": Family(RotationRules(), sizes=Sizes(4096, 32, 32, 2048)),
+    "olmo2": Family(RotationRules(), sizes=Sizes(4096, 32, 32, 2048)),
     "olmo3": Family(
         RotationRules(
             base=5e5,
@@ -571,36 +549,33 @@ DECODERS: dict[str, Family] = {
                 FULL: KindKeys("rope_theta", 5e5, scaled=True),
                 SLIDING: KindKeys("rope_theta", 5e5, scaled=False),
             },
-            null_head_dim="fails",
         ),
         layers=LayerPattern((*3 * (SLIDING,), FULL), window=Window(4096)),
         sizes=Sizes(4096, 32, 32, 2048),
     ),
-    "olmoe": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(2048, 16, 16, 4096)),
+    "olmoe": Family(RotationRules(), sizes=Sizes(2048, 16, 16, 4096)),
     "openai-gpt": Family(schemes=(learned(512, "n_positions"),)),
     "opt": Family(schemes=(learned_with_offset(2048),)),
-    "persimmon": Family(
-        RotationRules(share=0.5, default_share=True, null_head_dim="fails if scaled"), sizes=Sizes(4096, 64, 36, 16384)
-    ),
-    "phi": Family(RotationRules(share=0.5, default_share=True, null_head_dim="fails"), sizes=Sizes(2048, 32, 24, 2048)),
+    "persimmon": Family(RotationRules(share=0.5, default_share=True), sizes=Sizes(4096, 64, 36, 16384)),
+    "phi": Family(RotationRules(share=0.5, default_share=True), sizes=Sizes(2048, 32, 24, 2048)),
     "phi3": Family(
-        RotationRules(default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")),
+        RotationRules(default_share=True, original=4096, rope_types=("default", "longrope")),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(3072, 32, 32, 4096),
     ),
     "phimoe": Family(
-        RotationRules(base=1e6, null_head_dim="fails"),
+        RotationRules(base=1e6),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(4096, 32, 32, 131_072),
     ),
     "qwen2": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         layers=LayerPattern(
             sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
         sizes=Sizes(4096, 32, 32, 32768),
     ),
-    "qwen2_moe": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(2048, 16, 24, 32768)),
+    "qwen2_moe": Family(RotationRules(), sizes=Sizes(2048, 16, 24, 32768)),
     "qwen3": Family(
         RotationRules(head_dim=128),
         layers=LayerPattern(
@@ -608,21 +583,19 @@ DECODERS: dict[str, Family] = {
         ),
         sizes=Sizes(4096, 32, 32, 32768),
     ),
-    "qwen3_moe": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(2048, 32, 24, 32768)),
-    "seed_oss": Family(RotationRules(head_dim=128, null_head_dim="allowed"), sizes=Sizes(4096, 80, 64, 524_288)),
+    "qwen3_moe": Family(RotationRules(), sizes=Sizes(2048, 32, 24, 32768)),
+    "seed_oss": Family(RotationRules(head_dim=128), sizes=Sizes(4096, 80, 64, 524_288)),
     "smollm3": Family(
-        RotationRules(base=2e6, unrotated_every=4, null_head_dim="fails"),
+        RotationRules(base=2e6, unrotated_every=4),
         layers=LayerPattern(window=Window(switch="use_sliding_window")),
         sizes=Sizes(2048, 16, 36, 32768),
     ),
     "solar_open": Family(
         RotationRules(base=1e6, default_share=True, head_dim=128), sizes=Sizes(4096, 64, 48, 131_072), since=5
     ),
-    "stablelm": Family(
-        RotationRules(share=0.25, default_share=True, null_head_dim="fails if scaled"), sizes=Sizes(2560, 32, 32, 4096)
-    ),
+    "stablelm": Family(RotationRules(share=0.25, default_share=True), sizes=Sizes(2560, 32, 32, 4096)),
     "starcoder2": Family(
-        RotationRules(null_head_dim="fails if scaled"),
+        RotationRules(),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(3072, 24, 30, 4096),
     ),
@@ -650,7 +623,6 @@ DECODERS: dict[str, Family] = {
             layout_key=True,
             head_dim=64,
             head_dim_first=True,
-            null_head_dim="fails if scaled",
         ),
         sizes=Sizes(2048, 16, 32, 131_072),
         since=5,

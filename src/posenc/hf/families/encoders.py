@@ -99,14 +99,14 @@ ENCODERS: dict[str, Family] = {
         attention=Attention(direction="bidirectional", partial="blocks of pooled tokens"), schemes=(TRANSFORMER_XL,)
     ),
     "gte": Family(
-        RotationRules(base=1.6e5, null_head_dim="fails"),
+        RotationRules(base=1.6e5),
         attention=Attention(direction="bidirectional"),
         sizes=Sizes(768, 12, 12, 8192),
         since=5,
     ),
     "ibert": Family(attention=Attention(direction="bidirectional"), schemes=(learned_after_padding(512),)),
     "jina_embeddings_v3": Family(
-        RotationRules(base=2e4, null_head_dim="fails"),
+        RotationRules(base=2e4),
         attention=Attention(direction="bidirectional"),
         sizes=Sizes(1024, 16, 24, 8194),
         since=5,

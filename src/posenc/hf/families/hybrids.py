@@ -12,23 +12,23 @@ from posenc.hf.families.rotation import RotationRules
 
 HYBRIDS: dict[str, Family] = {
     "bailing_hybrid": Family(
-        RotationRules(base=6e6, layout="interleaved", latent=True, head_dim=64, null_head_dim="fails"),
+        RotationRules(base=6e6, layout="interleaved", latent=True, head_dim=64),
         layers=LayerPattern((*5 * (LINEAR,), FULL), period_key="layer_group_size"),
         sizes=Sizes(2560, 32, 42, 262_144),
         since=5,
     ),
     "bamba": Family(
-        RotationRules(share=0.5, default_share=True, null_head_dim="fails"),
+        RotationRules(share=0.5, default_share=True),
         layers=LayerPattern(only_listed=True, listing=Listing("numbers", "attn_layer_indices", default=[])),
         sizes=Sizes(4096, 32, 32, 262_144),
     ),
-    "falcon_h1": Family(RotationRules(null_head_dim="fails"), sizes=Sizes(4096, 32, 32, 8192)),
+    "falcon_h1": Family(RotationRules(), sizes=Sizes(4096, 32, 32, 8192)),
     "falcon_mamba": Family(attention=Attention(direction="none"), schemes=(RECURRENCE,)),
     "glm5_next_text": Family(
         layers=LayerPattern((*3 * (LINEAR,), INDEXED)), attention=Attention(top_k=2048), schemes=(NOPE,)
     ),
     "granitemoehybrid": Family(
-        RotationRules(rotates_if=("position_embedding_type", "rope"), null_head_dim="fails"),
+        RotationRules(rotates_if=("position_embedding_type", "rope")),
         layers=LayerPattern(only_listed=True),
         attention=Attention(scale="attention_multiplier"),
         schemes=(NOPE,),
@@ -49,12 +49,12 @@ HYBRIDS: dict[str, Family] = {
         schemes=(NOPE,),
     ),
     "lfm2": Family(
-        RotationRules(base=1e6, null_head_dim="fails"),
+        RotationRules(base=1e6),
         layers=LayerPattern(only_listed=True),
         sizes=Sizes(2560, 32, 32, 128_000),
     ),
     "lfm2_moe": Family(
-        RotationRules(base=1e6, null_head_dim="fails"),
+        RotationRules(base=1e6),
         layers=LayerPattern(only_listed=True),
         sizes=Sizes(2048, 32, 32, 128_000),
         since=5,
@@ -68,7 +68,7 @@ HYBRIDS: dict[str, Family] = {
     "mamba": Family(attention=Attention(direction="none"), schemes=(RECURRENCE,)),
     "mamba2": Family(attention=Attention(direction="none"), schemes=(RECURRENCE,)),
     "minimax": Family(
-        RotationRules(base=1e6, null_head_dim="fails if scaled", head_dim_required=True),
+        RotationRules(base=1e6),
         layers=LayerPattern(only_listed=True, window=Window(every_layer=True)),
         sizes=Sizes(4096, 32, 32, 131_072),
     ),
@@ -83,7 +83,7 @@ HYBRIDS: dict[str, Family] = {
         schemes=(NOPE,),
     ),
     "olmo_hybrid": Family(
-        RotationRules(null_base=True, null_head_dim="fails"),
+        RotationRules(null_base=True),
         layers=LayerPattern((*3 * (LINEAR,), FULL)),
         sizes=Sizes(3840, 30, 32, 65536),
         since=5,
@@ -112,7 +112,7 @@ HYBRIDS: dict[str, Family] = {
         since=5,
     ),
     "recurrent_gemma": Family(
-        RotationRules(share=0.5, default_share=True, null_head_dim="fails"),
+        RotationRules(share=0.5, default_share=True),
         layers=LayerPattern((*2 * (LINEAR,), SLIDING), window=Window(2048, key="attention_window_size")),
         sizes=Sizes(2560, 10, 26, None),
     ),

@@ -53,7 +53,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction="bidirectional"), schemes=(learned_after_padding(514),)
     ),
     "bros": Family(attention=Attention(direction="bidirectional"), schemes=(learned(512),)),
-    "chameleon": Family(RotationRules(null_head_dim="fails if scaled"), sizes=Sizes(4096, 32, 32, 4096)),
+    "chameleon": Family(RotationRules(), sizes=Sizes(4096, 32, 32, 4096)),
     "chinese_clip": Family(
         attention=Attention(direction=""),
         schemes=(
@@ -83,7 +83,7 @@ MULTIMODAL: dict[str, Family] = {
     "clipseg_text_model": Family(schemes=(learned(77),)),
     "cohere2_vision": Family(text_type="cohere2"),
     "cohere_compass_text": Family(
-        RotationRules(nested=True, sections=(24, 20, 20), order="interleaved", null_head_dim="fails"),
+        RotationRules(nested=True, sections=(24, 20, 20), order="interleaved"),
         layers=LayerPattern(only_listed=True, window=Window(4096)),
         sizes=Sizes(8192, 64, 40, 8192),
         since=5,
@@ -106,18 +106,18 @@ MULTIMODAL: dict[str, Family] = {
     ),
     "dots3_note_text": Family(unsupported="reads a base and a share for each layer from keys of its own"),
     "emu3": Family(text_type="emu3_text_model"),
-    "emu3_text_model": Family(RotationRules(base=1e6, null_head_dim="fails"), sizes=Sizes(4096, 32, 32, 9216)),
+    "emu3_text_model": Family(RotationRules(base=1e6), sizes=Sizes(4096, 32, 32, 9216)),
     "ernie4_5_moe_vl": Family(
-        RotationRules(base=5e5, layout="interleaved", sections=(22, 22, 20), order="time last", null_head_dim="fails"),
+        RotationRules(base=5e5, layout="interleaved", sections=(22, 22, 20), order="time last"),
         text_type="ernie4_5_vl_moe_text",
         since=5,
     ),
     "ernie4_5_vl_moe_text": Family(
-        RotationRules(base=5e5, layout="interleaved", sections=(22, 22, 20), order="time last", null_head_dim="fails"),
+        RotationRules(base=5e5, layout="interleaved", sections=(22, 22, 20), order="time last"),
         sizes=Sizes(2560, 20, 28, 131_072),
         since=5,
     ),
-    "evolla": Family(RotationRules(base=5e5, null_head_dim="fails"), sizes=Sizes(4096, 32, 32, 8192)),
+    "evolla": Family(RotationRules(base=5e5), sizes=Sizes(4096, 32, 32, 8192)),
     "exaone4_5": Family(text_type="exaone4"),
     "exaone4_5_text": Family(code_of="exaone4", since=5),
     "fast_vlm": Family(text_type="qwen2"),
@@ -135,33 +135,33 @@ MULTIMODAL: dict[str, Family] = {
     "gemma4_unified_assistant": Family(text_type="gemma4_unified_text"),
     "glm46v": Family(text_type="glm4v_text"),
     "glm4v_moe_text": Family(
-        RotationRules(share=0.5, default_share=True, sections=(8, 12, 12), null_head_dim="fails"),
+        RotationRules(share=0.5, default_share=True, sections=(8, 12, 12)),
         sizes=Sizes(4096, 96, 46, 65536),
     ),
     "glm4v_text": Family(
-        RotationRules(layout="interleaved", default_share=True, sections=(8, 12, 12), null_head_dim="fails if scaled"),
+        RotationRules(layout="interleaved", default_share=True, sections=(8, 12, 12)),
         sizes=Sizes(4096, 32, 40, 32768),
     ),
     "glm_image_text": Family(
-        RotationRules(default_share=True, sections=(8, 12, 12), null_head_dim="fails"),
+        RotationRules(default_share=True, sections=(8, 12, 12)),
         sizes=Sizes(4096, 32, 40, 131_072),
         since=5,
     ),
     "glm_ocr_text": Family(
-        RotationRules(layout="interleaved", default_share=True, sections=(8, 12, 12), null_head_dim="fails"),
+        RotationRules(layout="interleaved", default_share=True, sections=(8, 12, 12)),
         sizes=Sizes(1024, 16, 16, 131_072),
         since=5,
     ),
     "glmga": Family(text_type="glm4v_text"),
     "got_ocr2": Family(text_type="qwen2"),
     "granite4_vision_text": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         attention=Attention(scale="attention_multiplier"),
         sizes=Sizes(4096, 32, 32, 2048),
         since=5,
     ),
     "granite_docling_text": Family(
-        RotationRules(null_head_dim="fails"),
+        RotationRules(),
         attention=Attention(scale="attention_multiplier"),
         sizes=Sizes(1024, 16, 28, 32768),
         since=5,
@@ -180,7 +180,7 @@ MULTIMODAL: dict[str, Family] = {
     "hunyuan_vl": Family(unsupported="rotates the two channels of a pair by different axes"),
     "hunyuan_vl_text": Family(unsupported="rotates the two channels of a pair by different axes"),
     "hyperclovax_vision_v2": Family(text_type="hyperclovax"),
-    "idefics": Family(RotationRules(null_head_dim="fails if scaled"), sizes=Sizes(4096, 32, 32, 2048)),
+    "idefics": Family(RotationRules(), sizes=Sizes(4096, 32, 32, 2048)),
     "idefics2": Family(text_type="mistral"),
     "idefics3": Family(text_type="llama"),
     "inkling_mm_model": Family(text_type="inkling_text"),
@@ -241,7 +241,7 @@ MULTIMODAL: dict[str, Family] = {
     "mistral3": Family(text_type="mistral"),
     "mllama": Family(text_type="mllama_text_model"),
     "mllama_text_model": Family(
-        RotationRules(base=5e5, null_head_dim="fails if scaled"),
+        RotationRules(base=5e5),
         layers=LayerPattern(cross_key="cross_attention_layers"),
         sizes=Sizes(4096, 32, 40, 131_072),
     ),
@@ -270,7 +270,7 @@ MULTIMODAL: dict[str, Family] = {
     ),
     "owlvit_text_model": Family(schemes=(learned(16),)),
     "paddleocr_vl_text": Family(
-        RotationRules(base=5e5, head_dim=128, sections=(16, 24, 24), null_head_dim="allowed"),
+        RotationRules(base=5e5, head_dim=128, sections=(16, 24, 24)),
         sizes=Sizes(1024, 16, 18, 131_072),
         since=5,
     ),
@@ -285,14 +285,14 @@ MULTIMODAL: dict[str, Family] = {
     ),
     "perception_lm": Family(text_type="llama"),
     "phi4_multimodal": Family(
-        RotationRules(default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")),
+        RotationRules(default_share=True, original=4096, rope_types=("default", "longrope")),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(3072, 32, 32, 131_072),
     ),
     "pp_chart2table": Family(text_type="qwen2"),
     "qianfan_ocr": Family(text_type="qwen3"),
     "qwen2_5_omni_text": Family(
-        RotationRules(base=1e6, sections=(16, 24, 24), null_head_dim="fails"),
+        RotationRules(base=1e6, sections=(16, 24, 24)),
         layers=LayerPattern(
             sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
@@ -300,35 +300,35 @@ MULTIMODAL: dict[str, Family] = {
     ),
     "qwen2_5_omni_thinker": Family(text_type="qwen2_5_omni_text"),
     "qwen2_5_vl": Family(
-        RotationRules(base=1e6, sections=(16, 24, 24), null_head_dim="fails if scaled"),
+        RotationRules(base=1e6, sections=(16, 24, 24)),
         text_type="qwen2_5_vl_text",
         layers=LayerPattern(
             sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
     ),
     "qwen2_5_vl_text": Family(
-        RotationRules(base=1e6, sections=(16, 24, 24), null_head_dim="fails if scaled"),
+        RotationRules(base=1e6, sections=(16, 24, 24)),
         layers=LayerPattern(
             sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
         sizes=Sizes(8192, 64, 80, 32768),
     ),
     "qwen2_vl": Family(
-        RotationRules(base=1e6, sections=(16, 24, 24), null_head_dim="fails if scaled"),
+        RotationRules(base=1e6, sections=(16, 24, 24)),
         text_type="qwen2_vl_text",
         layers=LayerPattern(
             sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
     ),
     "qwen2_vl_text": Family(
-        RotationRules(base=1e6, sections=(16, 24, 24), null_head_dim="fails if scaled"),
+        RotationRules(base=1e6, sections=(16, 24, 24)),
         layers=LayerPattern(
             sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
         sizes=Sizes(8192, 64, 80, 32768),
     ),
     "qwen3_omni_moe_text": Family(
-        RotationRules(base=1e6, sections=(24, 20, 20), order="interleaved", null_head_dim="fails"),
+        RotationRules(base=1e6, sections=(24, 20, 20), order="interleaved"),
         sizes=Sizes(2048, 28, 28, 32768),
     ),
     "qwen3_omni_moe_thinker": Family(text_type="qwen3_omni_moe_text"),

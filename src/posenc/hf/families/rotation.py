@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 from posenc.frequencies.rotation import Layout
 
 Order = Literal["chunked", "interleaved", "time last"]
-NullHeadDim = Literal["", "fails", "allowed", "fails if scaled"]
 
 
 class KindKeys(NamedTuple):
@@ -76,12 +75,8 @@ class RotationRules:
         order: how M-RoPE assigns pairs to axes; with "time last", sections are row, column, time.
         head_dim_first: the rotary module takes ``head_dim`` before ``qk_rope_head_dim`` (measured by building it with
             192 next to 64); in other latent families the second key decides alone.
-        null_head_dim: what a ``head_dim`` of null does in transformers 5.23, measured by building the smallest model:
-            "fails"; "allowed"; "fails if scaled" for every rope type but "default". Not stated, it fails where the
-            family has a default width (which its class validates as an integer) and is allowed elsewhere.
         rope_types: the only ones that transformers' config class takes (5.23: Phi3Config.validate_rope, which also
             takes "yarn" for an old name of "longrope"); empty: all.
-        head_dim_required: the default of transformers' own class is null, so that a missing ``head_dim`` does the same.
     """
 
     base: float = 10_000.0
@@ -114,8 +109,6 @@ class RotationRules:
     width_key: str = ""
     order: Order = "chunked"
     head_dim_first: bool = False
-    null_head_dim: NullHeadDim = ""
-    head_dim_required: bool = False
     rope_types: tuple[str, ...] = ()
 
     @property

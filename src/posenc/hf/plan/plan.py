@@ -31,7 +31,6 @@ from typing import Any, Literal
 
 from posenc.arguments import check_whole, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
-from posenc.hf.config.config_findings import OTHER_LENGTHS
 from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, rope_of
@@ -45,6 +44,7 @@ from posenc.hf.config.write import places, put
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.plan.documented import Documented, documented_block, documented_for
+from posenc.hf.rules.keys import OTHER_LENGTHS
 from posenc.hf.sources.load import Config
 
 AUTO = "auto"

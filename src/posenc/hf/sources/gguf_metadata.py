@@ -113,6 +113,10 @@ def translate(config: Config) -> Translated:
     freqs = _FREQS in config or "rope_freqs" in config
     names |= {"short_factor": _FREQS if freqs else _SHORT, "long_factor": _FREQS if freqs else _LONG}
     translated: Config = {"model_type": model_type, **renamed(keys, _NAMES)}
+    heads_ahead = keys.get("nextn_predict_layers")  # that predict further tokens, and are counted with the blocks
+    if is_count(heads_ahead) and is_count(translated.get("num_hidden_layers")):
+        translated["num_hidden_layers"] -= heads_ahead
+        translated["num_nextn_predict_layers"] = heads_ahead
     for key in ("num_attention_heads", "num_key_value_heads"):
         if isinstance(translated.get(key), list):  # where layers differ; those of a recurrence have none
             translated[key] = max((number for number in translated[key] if is_count(number)), default=None)
@@ -178,9 +182,11 @@ def _widths(keys: Config, translated: Config, family: RotationRules) -> int | No
 def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: RotationRules) -> Config:
     """The block but for its base and share."""
     scaling = {key.removeprefix(SCALING): value for key, value in keys.items() if key.startswith(SCALING)}
-    for key, neutral in (("alpha", (0, 1)), ("yarn_ext_factor", (1, -1))):
-        if scaling.get(key) is not None and scaling[key] not in neutral:
-            raise ValueError(f"{arch}.rope.scaling.{key} = {shown(scaling[key])} cannot be said in a configuration")
+    if scaling.get("alpha") not in (None, 0, 1):
+        raise ValueError(f"{arch}.rope.scaling.alpha = {shown(scaling['alpha'])} cannot be said in a configuration")
+    if is_number(scaling.get("yarn_ext_factor"), 0) and scaling["yarn_ext_factor"] < 1:
+        text = "is the share of plain frequencies where YaRN leaves them, and no configuration has another than 1"
+        raise NotReadError(f"{arch}.rope.scaling.yarn_ext_factor = {shown(scaling['yarn_ext_factor'])} {text}")
     times = number_at(scaling, "factor", number_at(keys, "rope.scale_linear", 0.0)) or 1.0
     kind = scaling.get("type", "linear")
     if kind not in ("none", "linear", "yarn", "longrope"):
@@ -243,7 +249,7 @@ def _kinds(keys: Config, translated: Config) -> Config:
     """Which layers have the window, where a list or a period says so."""
     pattern, layers = keys.get("attention.sliding_window_pattern"), translated.get("num_hidden_layers")
     if isinstance(pattern, list) and all(windowed in (0, 1) for windowed in pattern):
-        return {"layer_types": [SLIDING if windowed else FULL for windowed in pattern]}
+        return {"layer_types": [SLIDING if windowed else FULL for windowed in pattern[:layers]]}
     if is_count(pattern) and not isinstance(pattern, bool) and is_count(layers):
         return {"layer_types": [FULL if (layer + 1) % pattern == 0 else SLIDING for layer in range(layers)]}
     return {}
@@ -262,12 +268,14 @@ def _findings(config: Config, translated: Config, block: Config) -> list[Finding
     grown = is_count(longest) and longest >= _GROWN
     llama = kind == "llama" and base == 5e5 and translated.get("vocab_size") == 128256
     qwen = kind.startswith(("qwen2", "qwen3")) and base == 1e6
-    if grown and not scaled and (qwen or (llama and looked)):
+    gemma = kind == "gemma3_text" and translated.get("hidden_size") in (2560, 3840, 5376)  # 4B to 27B: linear 8
+    if grown and not scaled and (qwen or gemma or (llama and looked)):
         text = f"is {longest:,}, which this model reaches by a scaling alone, and the file has none: past the trained "
         text += (
             "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or give "
         )
-        text += "llama.cpp " + ("--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file")
+        flags = "--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file"
+        text += f"llama.cpp {'--rope-scaling linear --rope-scale 8' if gemma else flags}"
         findings.append(Finding("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
     elif not looked and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
@@ -281,6 +289,14 @@ def _findings(config: Config, translated: Config, block: Config) -> list[Finding
         key = " and ".join(f"{name}.weight" for name in tensors) or "rope.scaling"
         text = text.replace("is lost", "are lost", 1) if len(tensors) > 1 else text
         findings.append(Finding(key, text, "gguf-scaling-dropped"))
+    extra = config.get(f"{config[_ARCH]}.{SCALING}yarn_ext_factor")
+    if is_number(extra, 1, above=True):
+        text = (
+            f"= {extra:g} is a share from 0 to 1, and this file has another number there, as where a converter wrote "
+        )
+        text += "the factor (ikawrakow/ik_llama.cpp#2003): fast pairs are extrapolated beyond their plain frequencies; "
+        text += "posenc gguf writes 1, as which it is read here"
+        findings.append(Finding("rope.scaling.yarn_ext_factor", text, "gguf-ext-factor", "fault"))
     findings += _on_numbers(config, translated, block)
     return findings
 
@@ -342,8 +358,11 @@ def _on_lengths(config: Config) -> list[Finding]:
     if type_of in ("linear", "yarn") and factor is None and config.get(f"{arch}.rope.scale_linear") is None:
         text = f"is missing next to the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
         findings.append(Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
-    elif type_of == "yarn" and original is None:
-        longest = config.get(f"{arch}.context_length")
+    longest = config.get(f"{arch}.context_length")
+    if type_of == "yarn" and is_number(factor, 1, above=True) and original is not None and original == longest:
+        text = f"= {original:,} is the context_length as well: the scaling starts where the model should end"
+        findings.append(Finding("rope.scaling.original_context_length", text, "original-length-declared", "suspicion"))
+    elif type_of == "yarn" and is_number(factor, 1) and original is None:
         text = f"is missing: llama.cpp takes context_length = {shown(longest)} for the length before the scaling, "
         text += "which is wrong where that is the length after it"
         findings.append(Finding("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.posenc_config import is_posenc_config
-from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
-from posenc.hf.config.upstream_bugs import is_llama_3
-from posenc.hf.doctor.config_checks import on_contradictions
 from posenc.hf.findings import Finding
+from posenc.hf.rules.case import FIXES
 from posenc.hf.sources.load import Config
-from posenc.hf.sources.presets import preset
 
-_LLAMA_3_2_WIDTHS = (2048, 3072)
-_BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; those for a million tokens have ten times that
-_SHARES = {"minimax_m2": 0.5}
-_WRONG_VERSION = (  # findings on keys that the other version of transformers reads
-    "key-ignored",
-    "original-length-ignored",
-    "su-fails",
-    "alpha-ignored",
-    "truncate-ignored",
-    "share-ignored",
-)
+if TYPE_CHECKING:
+    from posenc.hf.config.rope_config import RopeConfig
 
 
 def correction_of(read: RopeConfig, finding: Finding) -> tuple[Config | None, bool]:
     """Keys of the text part to write, and whether they are certain; (None, False) where there are none."""
     if has_remote_code(read.config):  # its code may read every key that seems wrong or unread here
         return None, False
-    for keys, certain in _candidates(read, finding):
+    fix, certain = FIXES.get(finding.name, (None, False))
+    for keys, sure in ((finding.corrected, finding.certain), (fix(read) if fix is not None else None, certain)):
         if keys and _resolves(read, keys, finding):
-            return keys, certain
+            return keys, sure
     return None, False
 
 
@@ -66,36 +55,14 @@ def changed_keys(read: RopeConfig, config: Config) -> Config:
 
 def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
     """Whether with these keys the finding is gone, and no new alarm has come."""
+    from posenc.hf.config.rope_config import read_rope  # whose findings these rules make
+
     try:
         again = read_rope(with_keys(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
     except ValueError:
         return False
-    after = {other.name for other in _all_findings(again) if other.alarms or other.name == finding.name}
-    return after <= {other.name for other in _all_findings(read) if other.alarms} - {finding.name}
-
-
-def _all_findings(read: RopeConfig) -> Iterator[Finding]:
-    yield from read.findings
-    yield from on_contradictions(read)
-
-
-def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | None, bool]]:
-    """Keys that may correct a finding, the best first, and whether they are certain."""
-    name, rope = finding.name, single(read)
-    if finding.corrected is not None:  # the check knows the keys, and somebody must confirm them
-        yield finding.corrected, finding.certain
-    elif name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.text_config):
-        yield keys_for(read, _llama_3(read)), True
-    elif name == "base-lost" and read.model_type in _BASES and rope is not None:
-        yield keys_for(read, rope.replace(base=_BASES[read.model_type])), False
-    elif name == "share-lost" and rope is not None:
-        yield keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * _SHARES[read.model_type]))), False
-    elif name == "version-5-spelling":
-        both = _keys_of_version(read, 4)
-        yield both and {key: value for key, value in both.items() if key != "rope_parameters"}, True
-    elif name in _WRONG_VERSION:
-        for version in (5, 4):
-            yield _keys_of_version(read, version), True
+    after = {other.name for other in again.findings if other.alarms or other.name == finding.name}
+    return after <= {other.name for other in read.findings if other.alarms} - {finding.name}
 
 
 def single(read: RopeConfig) -> RoPESpec | None:
@@ -104,27 +71,11 @@ def single(read: RopeConfig) -> RoPESpec | None:
     return text_rope(ropes[0]) if len(ropes) == 1 else None
 
 
-def _llama_3(read: RopeConfig) -> RoPESpec | None:
-    """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
-    rope = single(read)
-    small = read.text_config.get("hidden_size") in _LLAMA_3_2_WIDTHS
-    recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rotation)
-    return rope and recipe.replace(head_dim=rope.head_dim, layout=rope.layout, rotary_dim=rope.head_dim)
-
-
 def keys_for(read: RopeConfig, rope: RoPESpec | None) -> Config | None:
     """The keys that give all layers this rotation; None where a configuration cannot say it."""
     if rope is None:
         return None
     try:
         return changed_keys(read, read.with_rope(rope).to_config())
-    except ValueError:
-        return None
-
-
-def _keys_of_version(read: RopeConfig, version: int) -> Config | None:
-    """Keys of another version of transformers that mean the same."""
-    try:
-        return changed_keys(read, read.to_config(version=version))
     except ValueError:
         return None

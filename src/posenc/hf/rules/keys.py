@@ -1,0 +1,394 @@
+"""Rules on keys: read by another family or version, misspelt, at two levels of a file, or read by nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from posenc.arguments import shown
+from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
+from posenc.hf.config.parse import ParsedConfig
+from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock, at
+from posenc.hf.config.text_config import TextConfig, length_key, max_length
+from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.findings import Finding
+from posenc.hf.limits import TOKENS, is_count, is_number
+from posenc.hf.rules.case import Case, of_block, of_config
+from posenc.hf.rules.known_keys import nearest_key
+from posenc.hf.sources.load import Config
+
+OTHER_LENGTHS = (
+    "model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len",
+)  # fmt: skip
+"""Keys that repeat or contradict the declared length."""
+
+_SAME = {
+    "n_embd": "hidden_size", "d_model": "hidden_size", "n_head": "num_attention_heads",
+    "n_heads": "num_attention_heads", "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings",
+}  # fmt: skip
+_NATIVE_KEYS = {"dbrx": ("d_model", "n_heads"), "nomic_bert": tuple(_SAME)}
+_AS_RELEASED = ("minimax", "minimax_m3_vl_text")  # whose released files have a rotary_dim that transformers ignores
+FIXED = ("gptj", "codegen", "esm")  # rotate by frequencies of their own code, which reads no block (transformers 5.23)
+
+
+def _read(case: Case, key: str, default: float) -> Any:
+    """The value that transformers reads under a key of version 5, other spellings of it aside."""
+    values = (at(case.text.config, path) for path in case.block.sources.get(key, ()) if path[-1] == key)
+    return next((value for value in values if value is not None), default)
+
+
+@of_block
+def base_key_ignored(case: Case) -> Finding | None:
+    """A base under the name that another family's code reads."""
+    return _under_another_name(case, "rope_theta", ("rotary_emb_base",), case.family.theta_key, case.family.base)
+
+
+@of_block
+def share_key_ignored(case: Case) -> Finding | None:
+    """A share under the name that another family's code reads: a published file has it."""
+    keys = ("rotary_pct", "rope_pct")
+    return _under_another_name(case, "partial_rotary_factor", keys, case.family.share_key, case.family.share)
+
+
+def _under_another_name(case: Case, name: str, keys: tuple[str, ...], own: str, default: float) -> Finding | None:
+    """A key that the family's code does not read, unless it says what is read anyway."""
+    stands = {path[0] for paths in case.block.sources.values() for path in paths if len(path) == 1}
+    for key in keys:
+        value, read = case.text.get(key), _read(case, name, default)
+        if key in stands and key != own and (case.text.known or key == "rope_pct") and value not in (None, read):
+            text = f"= {shown(value)} is ignored by transformers in this family, which reads {name}: {shown(read)}"
+            return Finding(key, text, "key-ignored", "fault")
+    value = case.text.get(name)  # version 5's name, outside the block of a family that has another name there
+    if name in stands and own in keys and own not in stands and value not in (None, default):
+        text = f"= {shown(value)} is ignored by transformers outside the block in this family, which reads {own}: "
+        return Finding(name, f"{text}{shown(default)}", "key-ignored", "fault")
+    return None
+
+
+@of_block
+def type_ignored(case: Case) -> Finding | None:
+    """The old name of the rope type, in families whose class reads the new one alone."""
+    named = [path[-1] for path in case.block.sources.get("rope_type", ())]
+    if case.block.kind not in case.family.kinds or named != ["type"] or case.family.scaled:
+        return None
+    return Finding(
+        "type", "is ignored by transformers in this family, which reads rope_type alone", "key-ignored", "fault"
+    )
+
+
+@of_block
+def share_ignored(case: Case) -> Finding | None:
+    """A share that the class does not read: a published file says 64 channels where 128 rotate."""
+    family, share = case.family, case.values.get("partial_rotary_factor", 1)
+    if not case.text.known or family.fixed:
+        return None
+    own = "partial_rotary_factor" in case.given and share != family.share  # a share of the record is always read
+    if own and share != 1 and case.rope_type == "default" and not family.default_share and not family.latent:
+        text = "is ignored by transformers in this family for rope type 'default'"
+        return Finding("partial_rotary_factor", text, "share-ignored", "fault")
+    if family.share_key == "rotary_dim" or ("rotary_dim",) not in case.block.sources.get("rotary_dim", ()):
+        return None
+    width = case.text.get("head_dim")
+    width = width if is_count(width) else family.head_dim
+    of_share = _read(case, "partial_rotary_factor", family.share)
+    read = int(width * of_share) if width is not None and is_number(of_share, 0) else None
+    if read == case.text["rotary_dim"]:
+        return None
+    text = f"= {shown(case.text['rotary_dim'])} is ignored by the code of this family in transformers"
+    text += "" if read is None else f", which rotates {read} channels"
+    return Finding("rotary_dim", text, "share-ignored", "note" if case.text.model_type in _AS_RELEASED else "fault")
+
+
+@of_block
+def base_ignored(case: Case) -> Finding | None:
+    """DBRX's base as released."""
+    inner = case.text.get("attn_config")
+    released = inner.get("rope_theta") if case.text.model_type == "dbrx" and isinstance(inner, dict) else None
+    if not is_number(released, 1) or released == case.values["rope_theta"]:
+        return None
+    text = f"= {shown(released)} is the base as released; transformers 5.23 ignores it and rotates by base "
+    text += f"{case.values['rope_theta']:g} (a fault of transformers, not of the file)"
+    return Finding("attn_config.rope_theta", text, "base-ignored-by-transformers")
+
+
+@of_block
+def sections_of_mrope(case: Case) -> Finding | None:
+    """Sections missing (nine published files), in another order, or in a family that rotates by one position."""
+    family, sections = case.family, case.given.get("mrope_section")
+    if family.sections is None:
+        if "mrope_section" not in case.values or not case.text.known:
+            return None
+        text = "is ignored by transformers in this family, which rotates by one position"
+        return Finding("mrope_section", text, "sections-ignored", "fault")
+    if sections is None:
+        return Finding(
+            "mrope_section", f"is not given: {list(family.sections)} is this family's default", "sections-default"
+        )
+    if sections != list(family.sections) and sorted(sections) == sorted(family.sections):
+        text = f"is {sections}, and this family has {list(family.sections)}: pairs would read the position of another "
+        return Finding("mrope_section", f"{text}axis (time, row or column)", "sections-exchanged", "suspicion")
+    interleaved = family.order == "interleaved"
+    if case.given.get("mrope_interleaved", interleaved) != interleaved:
+        text = f"is {case.given['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and "
+        return Finding("mrope_interleaved", f"{text}read so", "order-of-sections", "suspicion")
+    return None
+
+
+@of_block
+def interleaved_unread(case: Case) -> Finding | None:
+    """A key that reads like a layout: a published file has it."""
+    if "interleaved" not in case.given:
+        return None
+    text = "is not read: mrope_interleaved says the order of axes, layout= what a pair is"
+    return Finding("interleaved", text, "interleaved-unread")
+
+
+@of_block
+def temperature(case: Case) -> Finding | None:
+    """Mistral's temperature in a family whose code has none."""
+    rule = case.text.family.attention.temperature
+    if "llama_4_scaling_beta" not in case.values or (rule is not None and rule.form == "block steps"):
+        return None
+    text = f"scales queries by their position in Ministral 3 and Mistral 4; of {case.text.model_type} it is not read"
+    return Finding("llama_4_scaling_beta", text, "temperature")
+
+
+@of_block
+def base_of_all_layers(case: Case) -> Finding | None:
+    """One base for OLMo 3's two kinds of layers."""
+    one = case.text.model_type == "olmo3" and case.block.kind != FULL and len(case.block.target) < 2
+    if not one or case.values["rope_theta"] == case.family.base:
+        return None
+    text = f"is for all layers; transformers 5.23 gives sliding ones {case.family.base:g}"
+    return Finding("rope_theta", text, "base-of-sliding-ignored", "fault")
+
+
+@of_block
+def head_width(case: Case) -> Finding | None:
+    """The width of a head from a key that the rotary module reads otherwise, or from the class alone."""
+    text, family = case.text, case.family
+    key, other = "qk_rope_head_dim" if family.latent else family.head_key, text.get("head_dim")
+    if family.head_dim_first and other is not None:
+        share = case.values.get("partial_rotary_factor", 1.0)
+        wide = int(other * share) if is_count(other) and is_number(share, 0) else None
+        read = text.get(key, family.head_dim)
+        if read not in (other, wide):
+            said = f"= {shown(other)} is not the width that is rotated, {key} = {shown(read)}; the rotary module of "
+            return Finding("head_dim", f"{said}transformers takes head_dim", "head-width-differs", "fault")
+    width, heads = text.get("hidden_size"), text.get("num_attention_heads")
+    fits = not family.latent and is_count(width) and is_count(heads) and width == heads * (family.head_dim or 0)
+    silent = case.block.kind in (ALL, FULL) and family.head_dim is not None and key not in text and not fits
+    if not silent or family.kinds:
+        return None
+    return Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
+
+
+@of_config
+def stranger(parsed: ParsedConfig) -> Finding | None:
+    """A size under another family's name: three published files."""
+    text = parsed.text_config
+    if not text.known or text.rotation.fixed:
+        return None
+    for name, own in _SAME.items():
+        value = text.get(name)
+        if value is None or name in _NATIVE_KEYS.get(text.model_type, ()) or text.get(own) == value:
+            continue
+        said = f"= {shown(value)} is another family's key, and transformers does not read it in this one: it reads "
+        said += f"{own}, which is {'missing' if text.get(own) is None else shown(text.get(own))}"
+        return Finding(name, said, "key-of-another-family", "suspicion")
+    return None
+
+
+@of_config
+def levels_differ(parsed: ParsedConfig) -> Finding | None:
+    """A scaling next to the text part, where nothing reads it and nothing tells."""
+    text = parsed.text_config
+    if not text.path or parsed.config.get("model_type") in _TWO_ROTATIONS:
+        return None
+    where = ".".join(text.path)
+    for key in (*BLOCKS, "rope_theta", "max_position_embeddings", "sliding_window", "partial_rotary_factor"):
+        outer, inner = parsed.config.get(key), text.get(key)
+        if outer in (None, {}) or outer == inner or not _concerns_text(key, outer) or _about_equal(outer, inner):
+            continue
+        if inner is None and (key not in BLOCKS or _has_type(text, outer)):
+            continue  # left over from an older layout, and transformers' default of the part may agree
+        has = "is missing there" if inner is None else f"is {shown(inner)} there"
+        said = f"= {shown(outer)} stands at the top level, where nothing reads it, and {has} ({where}.{key}), which is "
+        return Finding(key, f"{said}read: move the value that is meant into {where}", "levels-differ", "suspicion")
+    return None
+
+
+_TWO_ROTATIONS = ("musicflamingo",)  # the keys at its top level rotate audio by seconds
+
+
+def _has_type(text: TextConfig, outer: Any) -> bool:
+    """Whether a block that is read has the type of an outer one, at its top or for one kind of layers."""
+    blocks = [block for name in BLOCKS if isinstance(block := text.get(name), dict)]
+    blocks += [inner for block in blocks for inner in block.values() if isinstance(inner, dict)]
+    of_outer = outer.get("rope_type", outer.get("type")) if isinstance(outer, dict) else None
+    return any(block.get("rope_type", block.get("type")) == of_outer for block in blocks)
+
+
+def _about_equal(outer: Any, inner: Any) -> bool:
+    """Whether two lengths are within 10 % of each other, as 128,000 and 131,072 in Qwen2.5-VL as published."""
+    return is_count(outer, TOKENS) and is_count(inner, TOKENS) and 0.9 < outer / inner < 1.1
+
+
+def _concerns_text(key: str, value: Any) -> bool:
+    kind = value.get("rope_type", value.get("type")) if isinstance(value, dict) else None
+    return key not in BLOCKS or kind not in (None, "default", "mrope")
+
+
+@of_config
+def layout_key(parsed: ParsedConfig) -> Finding | None:
+    """rope_interleave in a family whose code has one layout: karpathy/llama2.c#286 has the other."""
+    text, value = parsed.text_config, parsed.text_config.get("rope_interleave")
+    if not text.known or text.rotation.layout_key or value is None:
+        return None
+    said = f"is not read by the code of this family, whose layout is {text.rotation.layout!r}"
+    agrees = value == (text.rotation.layout == "interleaved")
+    return Finding("rope_interleave", said, "layout-key-ignored", "note" if agrees else "fault")
+
+
+@of_config
+def blocks_of_kinds(parsed: ParsedConfig) -> Finding | None:
+    """A block for each kind of layers, in a family whose code reads one."""
+    text = parsed.text_config
+    nested = any(len(block.target) > 1 for block in parsed.rope_blocks)
+    if not nested or not text.known or text.rotation.kinds or text.rotation.nested:
+        return None
+    said = "has a block for each kind of layers, which the code of this family in transformers does not read"
+    return Finding("rope_parameters", said, "blocks-of-kinds-ignored", "fault")
+
+
+@of_config
+def scaling_unread(parsed: ParsedConfig) -> Finding | None:
+    """A scaling of a model whose code reads none: facebookresearch/esm#628."""
+    text = parsed.text_config
+    fixed = text.model_type in FIXED
+    if not fixed and not position_schemes(text):
+        return None
+    for name in BLOCKS:
+        block = text.get(name)
+        kind = block.get("rope_type", block.get("type")) if isinstance(block, dict) else None
+        if kind not in (None, "default"):
+            why = "fixes the frequencies of its rotation" if fixed else "has no rotation"
+            said = f"= {shown(block)} is not read: the code of {text.model_type} {why}"
+            return Finding(name, said, "scaling-unread", "suspicion")
+    return None
+
+
+@of_config
+def position_type(parsed: ParsedConfig) -> Finding | None:
+    """BERT's relative positions, which version 5 of transformers dropped."""
+    text, kind = parsed.text_config, parsed.text_config.get("position_embedding_type")
+    if not is_non_rotary(text.family) or not isinstance(kind, str) or not kind.startswith("relative_key"):
+        return None
+    said = (
+        f"= {kind!r} asks for vectors of the distance, which version 4 of transformers had; version 5 ignores the key "
+    )
+    said += "and computes without them (a fault of transformers, not of the file)"
+    return Finding("position_embedding_type", said, "position-type-ignored")
+
+
+@of_config
+def unknown_family(parsed: ParsedConfig) -> Finding | None:
+    """A model type without a record."""
+    text = parsed.text_config
+    if text.known or parsed.reading.layout is not None or all(block.values is None for block in parsed.rope_blocks):
+        return None
+    layout = "interleaved" if text.rotation.latent else "half"
+    said = f"{text.model_type or 'none'} is unknown to posenc: the keys of its rotation are read as in a Llama, with "
+    said += (
+        f"layout {layout!r} (layout= overrides it); which layers rotate, windows, temperatures and sinks are not read"
+    )
+    return Finding("model_type", said, "unknown-family")
+
+
+@of_config
+def learned_frequencies(parsed: ParsedConfig) -> Finding | None:
+    """Mistral Large 4 multiplies its frequencies by learned numbers."""
+    name = parsed.text_config.model_type
+    if not name.startswith("mistral_large4"):
+        return None
+    said = (
+        f"{name} multiplies each frequency by a learned factor, exp of rotary_emb.alpha, which stands in the weights "
+    )
+    said += "and in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
+    return Finding("model_type", said, "learned-frequencies")
+
+
+@of_config
+def other_attention(parsed: ParsedConfig) -> Finding | None:
+    """Keys of mechanisms next to the rotation: ALiBi, dual chunks (vLLM), RePo (arXiv 2512.14391)."""
+    text = parsed.text_config
+    if text.get("alibi") is True:
+        return Finding("alibi", "is true: this model has ALiBi and no rotation", "alibi")
+    dual, repo = text.get("dual_chunk_attention_config"), text.get("pe_config")
+    if isinstance(dual, dict):
+        original = dual.get("original_max_position_embeddings")
+        trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
+        said = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
+        return Finding("dual_chunk_attention_config", said, "dual-chunk-unread")
+    if isinstance(repo, dict) and repo.get("dynamic_pe_mode", "none") != "none":
+        said = "lets tokens choose their positions (RePo, SakanaAI/repo), which transformers' own code ignores: "
+        said += "posenc.score.RePo rotates by the frequencies described here"
+        return Finding("pe_config", said, "repo-positions")
+    return None
+
+
+_WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
+_BASES = {"rope_base", "rotary_base", "rotary_theta", "rope_embedding_base", "rotary_embedding_base"}
+_UNDERSTOOD = {
+    "alibi", "no_rope_layer_interval", "no_rope_layers", "qk_rope_head_dim", "rope_interleave", "rotary", *BLOCKS,
+}  # fmt: skip
+
+
+def unread_keys(parsed: ParsedConfig, blocks: list[RopeBlock]) -> Iterator[Finding]:
+    """Keys of the text model that nothing reads and that speak of positions, or resemble a key that is read."""
+    text, family = parsed.text_config, parsed.text_config.rotation
+    used = {path[0] for block in blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
+    used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
+    used |= set(family.dynamic_keys[:2]) if family.dynamic_keys else set()
+    if any(len(block.target) > 1 for block in blocks):  # where they are defaults of the blocks
+        used |= {kind.theta_key for kind in family.kinds.values()} | {n for names in OUTSIDE.values() for n in names}
+    read = [block.effective for block in blocks if block.values is not None]
+    for key, value in text.items():
+        if key in used or value in (None, False, [], {}):
+            continue
+        if read and all(values.get(key) == value for values in read):
+            continue
+        finding = _on_key(text, key, value, {values.get("rope_theta") for values in read} - {None})
+        if finding is not None:
+            yield finding
+
+
+def _on_key(text: TextConfig, key: str, value: Any, bases: set[Any]) -> Finding | None:
+    """One key that is not read: misspelt, another base, another length, or about positions."""
+    has_code = text.known or is_non_rotary(text.family)
+    near = nearest_key(text, key) if has_code else None
+    if near is not None and text.get(near) != value:
+        return _misspelt(text.config, key, near)
+    if key in _BASES and bases and is_number(value, 1) and value not in bases:
+        said = f"= {shown(value)} is not read for this model type, and the base that is read is "
+        said += " and ".join(sorted(map(shown, bases)))
+        return Finding(key, said, "base-unread", "suspicion" if text.known else "note")
+    if _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
+        return Finding(key, "looks like a key for positions, but this model type does not read it", "key-unread")
+    longest = max_length(text)
+    differs = key in OTHER_LENGTHS and is_count(value, TOKENS) and longest is not None and value != longest
+    if not differs or (has_code and not text.known):
+        return None
+    said = f"= {value:,} is not read, and {length_key(text)} = {longest:,} is: the file does not say which of the two "
+    return Finding(key, f"{said}lengths the model is meant for", "length-unread")
+
+
+def _misspelt(config: Config, key: str, near: str) -> Finding:
+    """A key that nothing reads, a misspelling of a key that this family reads and whose value differs."""
+    value, other = config[key], config.get(near)
+    if other is None:
+        text = f"= {shown(value)} is not read; was {near} meant, which is missing?"
+        return Finding(key, text, "key-misspelt", "suspicion", {key: None, near: value})
+    text = f"= {shown(value)} is not read; {near} is, and says {shown(other)}: which of the two values is meant?"
+    return Finding(key, text, "key-misspelt", "suspicion")

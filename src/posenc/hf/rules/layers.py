@@ -1,0 +1,170 @@
+"""Rules on layers: their kinds, windows, and which of them rotate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posenc.arguments import shown
+from posenc.hf.config.layer_kinds import patterned
+from posenc.hf.config.non_rotary import is_non_rotary
+from posenc.hf.config.parse import ParsedConfig
+from posenc.hf.config.rope_block import BLOCKS
+from posenc.hf.config.rope_keys import unread_block_keys
+from posenc.hf.config.text_config import layer_types, layers_without_rope
+from posenc.hf.families.layer_patterns import FULL, KINDS, SLIDING
+from posenc.hf.findings import Finding
+from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
+from posenc.hf.rules.case import of_config
+from posenc.hf.rules.releases import release_like
+
+
+@of_config
+def layers_unread(parsed: ParsedConfig) -> Finding | None:
+    """Keys of the layers that cannot be read."""
+    text = parsed.text_config
+    try:
+        kinds = parsed.layer_kinds
+    except ValueError as error:
+        level = "suspicion" if text.known or is_non_rotary(text.family) else "note"
+        return Finding("layer_types", f"cannot be read: {error}", "layers-unread", level)  # type: ignore[arg-type]
+    unknown = [kind for kind in dict.fromkeys(kinds) if kind not in KINDS]
+    if not unknown or not text.known:
+        return None
+    said = f"names {', '.join(map(shown, unknown[:4]))}, which transformers does not know"
+    return Finding("layer_types", said, "layer-kind-unknown", "suspicion")
+
+
+def _kinds(parsed: ParsedConfig) -> list[str]:
+    """The kind of each layer; none where they cannot be read."""
+    try:
+        return parsed.layer_kinds if parsed.text_config.known else []
+    except ValueError:
+        return []
+
+
+@of_config
+def orders_differ(parsed: ParsedConfig) -> Finding | None:
+    """A period next to a list of another order, and letters without a list: vllm-project/vllm-metal#676."""
+    text, kinds = parsed.text_config, _kinds(parsed)
+    pattern = text.family.layers
+    listed, period = (
+        layer_types(text) if text.known else [],
+        text.get(pattern.period_key) if pattern.period_key else None,
+    )
+    if isinstance(period, str) and kinds and not listed:
+        said = f"= {period!r} is read by other programs; transformers fails without layer_types: "
+        return Finding(
+            pattern.period_key, f"{said}write the list", "layer-orders-differ", "fault", {"layer_types": kinds}, True
+        )
+    if not listed or not (isinstance(period, str) or is_count(period, LAYERS)) or patterned(text, len(kinds)) == kinds:
+        return None
+    said = f"= {shown(period)} means another order of layers than layer_types, which is read: correct the wrong key"
+    return Finding(pattern.period_key, said, "layer-orders-differ", "suspicion")
+
+
+@of_config
+def sliding_lost(parsed: ParsedConfig) -> Finding | None:
+    """All layers full where the releases alternate, or kinds exchanged (ggml-org/llama.cpp#26848 lost a window)."""
+    text, kinds = parsed.text_config, _kinds(parsed)
+    pattern = text.family.layers
+    if not pattern.cycle or pattern.only_listed or not text.get(pattern.types_key) or pattern.period_key in text.config:
+        return None
+    built = patterned(text, len(kinds))
+    other = {*pattern.cycle} - {FULL}
+    if len(other) != 1 or {*built} != {*pattern.cycle} or built == kinds:
+        return None
+    (kind,) = other
+    exchange = {FULL: kind, kind: FULL}
+    if [exchange.get(of, of) for of in built] == kinds:
+        said = f"has full attention where this family has {kind}, and the reverse: were the two kinds exchanged?"
+        return Finding(pattern.types_key, said, "layer-kinds-exchanged", "suspicion")
+    if {*kinds} == {FULL} and release_like(text) is not None:
+        said = f"lists full attention for all {len(kinds)} layers, and published models of these sizes have "
+        said += f"{built.count(kind)} of {kind}: the windows are lost"
+        return Finding(pattern.types_key, said, "sliding-layers-lost", "suspicion")
+    return None
+
+
+@of_config
+def window_switch(parsed: ParsedConfig) -> Finding | None:
+    """A window that no layer has, for want of its switch: Blackwellboy/model-serving-minefield#107."""
+    text, kinds = parsed.text_config, _kinds(parsed)
+    pattern = text.family.layers
+    switch, window = pattern.window.switch, text.get("sliding_window")
+    if not switch or not text.known:
+        return None
+    if is_count(window, TOKENS) and switch not in text.config and SLIDING not in kinds:
+        said = f"= {window:,} has no effect without {switch}: true, and every layer attends to the whole context"
+        return Finding("sliding_window", said, "window-of-no-layer")
+    if text.get(switch) is not True or (SLIDING in kinds and "sliding_window" not in text) or not kinds:
+        return None
+    if not window and "sliding_window" in text:
+        said = (
+            f"is true, and sliding_window is {shown(window)}: no layer has a window; write its size, or {switch}: false"
+        )
+        return Finding(switch, said, "window-of-no-layer", "suspicion")
+    if window and SLIDING not in kinds:
+        why = f"{pattern.sliding_from_key} = {shown(text.get(pattern.sliding_from_key))}"
+        said = f"is true and sliding_window {shown(window)}, and none of {len(kinds)} layers has a window ({why})"
+        return Finding(switch, said, "window-of-no-layer", "suspicion")
+    return None
+
+
+@of_config
+def nope_layers(parsed: ParsedConfig) -> Finding | None:
+    """no_rope_layers, in which 1 means that a layer rotates, read the other way round; nothing else tells."""
+    text, flags = parsed.text_config, parsed.text_config.get("no_rope_layers")
+    if text.rotation.unrotated_every is None or not isinstance(flags, list) or not flags:
+        return None
+    every = text.get("no_rope_layer_interval", text.rotation.unrotated_every)
+    if not is_count(every, LAYERS):
+        return None
+    usual = [int((layer + 1) % every != 0) for layer in range(len(flags))]
+    unrotated = layers_without_rope(text)
+    said = f"(1 means that a layer rotates): {len(unrotated)} of {len(flags)} layers do not rotate"
+    if flags == [1 - flag for flag in usual] or len(unrotated) == len(flags) > 1:
+        said += "; with the usual list exactly the others do not: the flags were inverted"
+        return Finding("no_rope_layers", said, "nope-layers-inverted", "suspicion", {"no_rope_layers": usual})
+    if not unrotated and 0 in usual:
+        said += f"; in this family every {every}. layer does not, and its weights were trained so"
+        return Finding("no_rope_layers", said, "nope-layers-lost", "suspicion", {"no_rope_layers": usual})
+    return None
+
+
+@of_config
+def block_of_no_layer(parsed: ParsedConfig) -> Finding | None:
+    """A block for a kind that no layer is, and keys outside of the blocks: four published files (Laguna)."""
+    text = parsed.text_config
+    for name in BLOCKS:
+        block: Any = text.get(name)
+        if not isinstance(block, dict) or not any(isinstance(value, dict) for value in block.values()):
+            continue
+        for kind in unread_block_keys(text, block):
+            if isinstance(block[kind], dict):
+                said = f"has a block for {shown(kind)}, which no layer is: it is not read"
+                known = kind in KINDS  # classes save blocks of kinds not in use
+                return Finding(name, said, "block-of-no-layer", "note" if known else "suspicion")
+            said = f"has {kind} = {shown(block[kind])} outside the blocks of layers, where transformers ignores it"
+            return Finding(name, said, "key-outside-blocks")
+    return None
+
+
+@of_config
+def softmax_scale(parsed: ParsedConfig) -> Finding | None:
+    """Granite's multiplier lost, for which its class takes 1: a softmax 64 to 128 times too sharp."""
+    text = parsed.text_config
+    key = text.family.attention.scale
+    if key not in ("query_pre_attn_scalar", "attention_multiplier") or not text.known:
+        return None
+    value = text.get(key)
+    granite = text.model_type.startswith("granite") and key == "attention_multiplier"
+    if granite and (value is None or is_number(value, 1, above=True)):
+        has = "is not given, which means 1" if value is None else f"is {shown(value)}"
+        said = (
+            f"{has}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, the inverse "
+        )
+        return Finding(key, f"{said}of the width of a head: copy the original's", "softmax-scale", "suspicion")
+    if key in text and value is not None and not is_number(value, 0, above=True):
+        said = f"is {shown(value)}, and attention logits are scaled by it: it must be a number above 0"
+        return Finding(key, said, "softmax-scale", "fault")
+    return None
