@@ -35,7 +35,10 @@ def layer_kinds(text_config: TextConfig) -> list[str]:
     """
     pattern = text_config.family.layers
     keys = (pattern.count_key, *_COUNTS) if pattern.count_key else _COUNTS
-    count = next((n for key in keys if (n := single_count_at(text_config, key, LAYERS)) is not None), None)
+    counts = ((key, single_count_at(text_config, key, LAYERS)) for key in keys)
+    counted, count = next(((key, n) for key, n in counts if n is not None), ("", None))
+    if count is not None and counted == pattern.count_key:
+        count *= pattern.per_count
     if text_config.family.attention.direction == "none":
         return [LINEAR] * (count or 0)
     for key in dict.fromkeys((pattern.types_key, "layer_types", "layers_block_type")):
@@ -48,6 +51,9 @@ def layer_kinds(text_config: TextConfig) -> list[str]:
             text = f"must list as many layers as num_hidden_layers = {count}, found {len(types)}"
             raise ValueError(f"{text_config.key_path(key)} {text}")
         return [str(_OLD_NAMES.get(kind, kind)) for kind in types]
+    blocks = text_config.get("block_configs")  # Nemotron-NAS: each layer with the attention that a search left it
+    if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks):
+        return ["mlp" if _is_no_op(block.get("attention")) else FULL for block in blocks]
     if pattern.listing is not None and (listed := _listed(text_config, pattern.listing, count)) is not None:
         return listed
     if count is None or pattern.only_listed:
@@ -109,7 +115,7 @@ def _listed(text_config: TextConfig, listing: Listing, count: int | None) -> lis
     if listing.form == "codes":
         return _by_codes(name, value, listing, count)
     if listing.form == "numbers":
-        return _by_numbers(name, [] if value is None else value, listing.first, count)
+        return _by_numbers(name, [] if value is None else value, listing, count)
     period = count_at(text_config, listing.key, LAYERS) if listing.key in text_config else listing.default
     offset = text_config.get(listing.offset_key, listing.offset)
     if period is None or type(offset) is not int or not 0 <= offset < period:
@@ -145,12 +151,17 @@ def _by_codes(name: str, value: Any, listing: Listing, count: int) -> list[str]:
     return [listing.names[code] for code in value[:count]]
 
 
-def _by_numbers(name: str, value: Any, first: int, count: int) -> list[str]:
-    """Full attention in the layers of a list of numbers, which count from ``first``; recurrent ones between."""
-    last = count + first - 1
+def _is_no_op(attention: Any) -> bool:
+    return isinstance(attention, dict) and bool(attention.get("no_op") or attention.get("replace_with_linear"))
+
+
+def _by_numbers(name: str, value: Any, listing: Listing, count: int) -> list[str]:
+    """One kind in the layers of a list of numbers, full attention if no other is named, and another between them."""
+    first, last = listing.first, count + listing.first - 1
+    listed, others = listing.names.get("listed", FULL), listing.names.get("others", LINEAR)
     if not isinstance(value, list) or not all(type(layer) is int and first <= layer <= last for layer in value):
         raise ValueError(f"{name} must be a list of numbers of layers, {first} to {last}, found {shown(value)}")
-    return [FULL if layer + first in value else LINEAR for layer in range(count)]
+    return [listed if layer + first in value else others for layer in range(count)]
 
 
 def _crossing(text_config: TextConfig, count: int) -> list[int]:
@@ -168,7 +179,9 @@ def _crossing(text_config: TextConfig, count: int) -> list[int]:
 
 def _window_key(text_config: TextConfig) -> str | None:
     """The key of the window that the config has."""
-    return next((key for key in (text_config.family.layers.window.key, "sliding_window") if key in text_config), None)
+    window = text_config.family.layers.window
+    keys = (window.key, "sliding_window")  # of which ModernBERT's classes take the second where a file has both
+    return next((key for key in (keys[::-1] if window.halved else keys) if key in text_config), None)
 
 
 def _window_size(text_config: TextConfig) -> int | None:

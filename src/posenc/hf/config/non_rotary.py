@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from posenc.hf.config.text_config import TextConfig, flag_at
 from posenc.hf.families import NON_ROTARY, Family
 from posenc.hf.families.position_schemes import (
+    ALIBI,
     ALIBI_SCALED,
     SINUSOIDAL,
     SWITCHED_OFF,
@@ -61,8 +62,10 @@ def position_schemes(text_config: TextConfig, root: Config | None = None) -> tup
         ValueError: for a key that decides and is neither true nor false.
     """
     config, family, kind = text_config.config, text_config.family, text_config.get("position_embedding_type")
-    if flag_at(text_config, "alibi") or (kind == "alibi" and is_non_rotary(family)):
+    if flag_at(text_config, "alibi"):  # Falcon's
         return (SchemeFacts(ALIBI_SCALED.text, ALIBI_SCALED.builds),)
+    if kind == "alibi" and is_non_rotary(family):  # JinaBERT, which adds the bias to the scaled scores
+        return (SchemeFacts(ALIBI.text, ALIBI.builds),)
     switch = text_config.rotation.rotates_if
     rotates = text_config.known and (switch is None or config.get(switch[0]) == switch[1])
     if rotates or (family.rotation is None and kind in ("rotary", "rope")):

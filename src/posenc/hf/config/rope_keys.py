@@ -130,6 +130,8 @@ def unread_block_keys(text_config: TextConfig, block: Config) -> list[str]:
 def _flat_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
     family = text_config.rotation
     rope_block = collect(text_config, [(name,) for name in homes], _top_level_keys(), kind)
+    if family.fixed:  # whose code reads no scaling, which a finding says
+        rope_block = rope_block.without([key for key in rope_block.values or {} if key not in OUTSIDE])
     if not homes and family.dynamic_keys is not None:
         return _with_dynamic_keys(text_config, rope_block, family.dynamic_keys)
     if homes and homes[0] == "rope_parameters":

@@ -107,8 +107,12 @@ def _model_type(config: Config, path: tuple[str, ...]) -> str:
 
 def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
     """The key of the part that describes the text model; None where this part itself does."""
+    whole = FAMILIES.get(str(config.get("model_type")))
+    is_text_model = whole is not None and whole.rotation is not None and not whole.text_type and not path
     for name in _TEXT_PARTS:
         part = config.get(name)
+        if is_text_model and name != "text_config" and {"head_dim", "hidden_size"} & set(config):
+            continue  # a stray part, which the class of a text model does not read
         if part is not None and not isinstance(part, dict):
             raise ValueError(f"{dotted((*path, name))} must be an object or null, found {shown(part)}")
         if part:
@@ -176,6 +180,9 @@ def head_dim(text_config: TextConfig, kind: str, override: int | None) -> int:
     Raises:
         ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
     """
+    if override is None and text_config.rotation.latent and text_config.get("use_mla") is False:
+        text = "is false: attention without a latent of keys and values, whose rotation is not read"
+        raise NotReadError(f"{text_config.key_path('use_mla')} {text}")
     name, width = ("head_dim=", override) if override is not None else _width(text_config, kind)
     if width is None:
         names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))

@@ -51,7 +51,8 @@ def diffusion_config(source: str | Path) -> Source | None:
     if not path.exists() or path.suffix != ".json":
         return None
     config = load(path, of_diffusers=True)
-    return Source(config, {}) if "_class_name" in config and "model_type" not in config else None
+    names_class = "_class_name" in config and (config["_class_name"] in TRANSFORMERS or "model_type" not in config)
+    return Source(config, {}) if names_class else None
 
 
 def diffusion_facts(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> Facts:
@@ -99,7 +100,13 @@ def _facts(config: Mapping[str, Any]) -> Facts:
         }
         for axis, width, base in zip(model.axes, widths, bases, strict=True)
     ]  # fmt: skip
-    rotation = {"kind": model.rotation, "layout": model.layout, "axes": axes, "positions": model.where}
+    split = filled.get("rope_type") == "split"  # LTX-2: half layout within each head
+    rotation = {
+        "kind": model.rotation,
+        "layout": "half" if split else model.layout,
+        "axes": axes,
+        "positions": model.where,
+    }
     notes = [note.format(**filled) for note in kind.notes]
     if kind.refused:
         notes.append(kind.refused)
@@ -119,7 +126,11 @@ def _numbers(model: Model, kind: Transformer, filled: Mapping[str, Any]) -> tupl
         raise ValueError(f"{shown(dict(filled))} has no sizes of this class: {error!r}") from error
     valid = all(isinstance(width, int) and not isinstance(width, bool) and width >= 2 for width in widths)
     if not valid or len(widths) != len(model.axes) or any(width % 2 for width in widths):
-        raise ValueError(f"channels must be even, one number for each of {len(model.axes)} axes, got {shown(widths)}")
+        names = ", ".join(axis.name for axis in model.axes)
+        raise ValueError(
+            f"channels must be even, one number for each coordinate of this pipeline's positions ({names}), "
+            f"got {shown(widths)}"
+        )
     bases = bases * len(widths) if len(bases) == 1 else bases
     if len(bases) != len(widths) or not all(math.isfinite(base) and base > 1 for base in bases):
         raise ValueError(f"bases must be numbers above 1, got {shown(bases)}")

@@ -229,7 +229,7 @@ def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n:
 
 
 _PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
-    INDEXED: "the {index_topk} keys that an indexer picks",
+    INDEXED: "sparse attention to the {index_topk} keys that an indexer picks (DSA)",
     COMPRESSED: "compressed tokens next to the window, of which an indexer picks {index_topk}",
     HEAVILY_COMPRESSED: "compressed tokens next to the window",
     BLOCK_SPARSE: "blocks of keys that an indexer picks",
@@ -321,7 +321,8 @@ def _width(read: RopeConfig, text_config: TextConfig) -> int | None:
     if widths:
         return widths[0]
     return (
-        count_at(text_config, "head_dim", CHANNELS)
+        count_at(text_config, text_config.rotation.head_key, CHANNELS)
+        or count_at(text_config, "head_dim", CHANNELS)
         or text_config.family.attention.head_dim
         or width_of_heads(text_config)
     )

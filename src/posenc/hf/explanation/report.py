@@ -19,16 +19,17 @@ from posenc.arguments import one_line, shown
 from posenc.frequencies.host import geometric, steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
-from posenc.hf.config.layer_kinds import window_of
+from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import DEFAULTS, attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, rotates, text_rope
 from posenc.hf.config.scalings import Convention
-from posenc.hf.config.text_config import TextConfig, max_length
+from posenc.hf.config.text_config import TextConfig, layers_without_rope, max_length
 from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, schedule_lines
-from posenc.hf.families.layer_patterns import SLIDING
+from posenc.hf.families.layer_patterns import NO_ATTENTION, SLIDING
+from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
 
@@ -93,6 +94,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
+        "head_width": _head_width(config.text_config, rope),
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
         "rotating_pairs": len(waves),
@@ -117,7 +119,23 @@ def _window(text_config: TextConfig, kind: str) -> int | None:
     """The window of all layers that have this rotation; None where some of them, or all, have none."""
     main = text_config.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
     every = kind == ALL and text_config.family.layers.window.every_layer
-    return window_of(text_config, SLIDING)[0] if kind == SLIDING or main or every else None
+    if kind == SLIDING or main or every:
+        return window_of(text_config, SLIDING)[0]
+    try:
+        kinds = layer_kinds(text_config) if kind == ALL and text_config.known else []
+    except ValueError:
+        return None
+    unrotated = set(layers_without_rope(text_config)) if kinds else set()
+    reaches = [
+        window_of(text_config, of)[0] for n, of in enumerate(kinds) if n not in unrotated and of not in NO_ATTENTION
+    ]
+    return max(reaches) if reaches and None not in reaches else None  # type: ignore[type-var]
+
+
+def _head_width(text_config: TextConfig, rope: RoPESpec) -> int:
+    """Channels of a head: with latent attention the rotated ones and those that are not."""
+    unrotated = text_config.get("qk_nope_head_dim") if text_config.rotation.latent else 0
+    return rope.head_dim + (unrotated if is_count(unrotated) else 0)
 
 
 def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
@@ -263,12 +281,12 @@ def _report(known: Facts, config: RopeConfig) -> str:
 
 def _lines(layer: Facts, *, known: bool) -> list[str]:
     pairs, rotating = layer["pairs"], layer["rotating_pairs"]
-    share = "all" if layer["rotary_dim"] == layer["head_dim"] else layer["rotary_dim"]
+    share = "all" if layer["rotary_dim"] == layer["head_width"] else layer["rotary_dim"]
     which = "" if rotating == pairs else f", of which {rotating} rotate"
     channels = "(j, j + pairs)" if layer["layout"] == "half" else "(2j, 2j + 1)"
     lines = [
         f"layout       {layer['layout']}: channels {channels} are a pair",
-        f"head         {layer['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
+        f"head         {layer['head_width']} channels, {share} in pairs: {pairs} pairs{which}",
         *_axes(layer["sections"]),
         f"base         {_number(layer['base'])}",
         f"wavelengths  {_between(layer['wavelengths'])}",
@@ -278,7 +296,7 @@ def _lines(layer: Facts, *, known: bool) -> list[str]:
     if layer["scaling"] is not None:
         lines.append(f"scaled       {_between(layer['scaled_wavelengths'])}")
     gain, logits = layer["gain"], layer["logit_factor"]
-    part = "the logits" if layer["rotary_dim"] == layer["head_dim"] else "the rotated channels' part of the logits"
+    part = "the logits" if layer["rotary_dim"] == layer["head_width"] else "the rotated channels' part of the logits"
     lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on {part}")
     if layer["softmax_factor"] != 1:
         lines.append(f"softmax      scale times {layer['softmax_factor']:.6g}, from mscale_all_dim")

@@ -363,7 +363,11 @@ DECODERS: dict[str, Family] = {
         schemes=(BY_TOKEN,),
     ),
     "inkling_text": Family(
-        layers=LayerPattern((*5 * (HYBRID_SLIDING,), HYBRID), window=Window(512, key="sliding_window_size")),
+        layers=LayerPattern(
+            (*5 * (HYBRID_SLIDING,), HYBRID),
+            window=Window(512, key="sliding_window_size"),
+            listing=Listing("numbers", "local_layer_ids", names={"listed": HYBRID_SLIDING, "others": HYBRID}),
+        ),
         attention=Attention(scale="inverse", temperature=INKLING),
         schemes=(BY_TOKEN,),
     ),
@@ -399,6 +403,7 @@ DECODERS: dict[str, Family] = {
     ),
     "longcat_flash": Family(
         RotationRules(base=1e7, layout="interleaved", latent=True, head_dim=64, head_dim_first=True),
+        layers=LayerPattern(count_key="num_layers", per_count=2),
         sizes=Sizes(6144, 64, 56, 131_072),
     ),
     "mellum": Family(

@@ -82,7 +82,7 @@ ENCODERS: dict[str, Family] = {
     ),
     "ernie": Family(attention=Attention(direction="bidirectional"), schemes=(learned(512),)),
     "esm": Family(
-        RotationRules(rotates_if=("position_embedding_type", "rotary")),
+        RotationRules(rotates_if=("position_embedding_type", "rotary"), fixed=True),
         attention=Attention(direction="bidirectional"),
         schemes=(learned_after_padding(1026),),
         sizes=Sizes(768, 12, 12, 1026),

@@ -10,6 +10,8 @@ from posenc.hf.families.layer_patterns import FULL, INDEXED, LINEAR, SLIDING, La
 from posenc.hf.families.position_schemes import NOPE, RECURRENCE
 from posenc.hf.families.rotation import RotationRules
 
+_CONVOLUTIONS = Listing("numbers", "full_attn_idxs", names={"listed": FULL, "others": "conv"})  # as first released
+
 HYBRIDS: dict[str, Family] = {
     "bailing_hybrid": Family(
         RotationRules(base=6e6, layout="interleaved", latent=True, head_dim=64),
@@ -50,12 +52,12 @@ HYBRIDS: dict[str, Family] = {
     ),
     "lfm2": Family(
         RotationRules(base=1e6),
-        layers=LayerPattern(only_listed=True),
+        layers=LayerPattern(only_listed=True, listing=_CONVOLUTIONS),
         sizes=Sizes(2560, 32, 32, 128_000),
     ),
     "lfm2_moe": Family(
         RotationRules(base=1e6),
-        layers=LayerPattern(only_listed=True),
+        layers=LayerPattern(only_listed=True, listing=_CONVOLUTIONS),
         sizes=Sizes(2048, 32, 32, 128_000),
         since=5,
     ),

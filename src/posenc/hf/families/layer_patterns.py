@@ -54,8 +54,9 @@ class Listing:
     Attributes:
         form: how the value is spelled.
             "letters": a string with a letter a layer. "codes": a list with a code a layer. "numbers": the numbers of
-            the layers with full attention, all others recurrent. "period": the layers whose number modulo the key's
-            value equals ``offset_key``'s. "spans": pairs of a list of kinds and how often it repeats.
+            the layers that are "listed" in ``names``, full without it, and the "others" recurrent. "period": the
+            layers whose number modulo the key's value equals ``offset_key``'s. "spans": pairs of a list of kinds and
+            how often it repeats.
         key: config key; inside ``parent`` where that is given.
         parent: object that holds the key.
         names: kinds of layers by letter or code.
@@ -89,6 +90,7 @@ class LayerPattern:
         sliding_from_key, sliding_from: key and default of the first layer with a window (Qwen's
             ``max_window_layers``).
         count_key: key of the number of layers, where it is none of the usual ones.
+        per_count: blocks of attention in each layer that this key counts.
         types_key: key that lists the kinds.
         cross_key: key that lists the layers which attend to an image.
         listing: keys of the family's own that say what each layer is.
@@ -105,6 +107,7 @@ class LayerPattern:
     sliding_from_key: str = ""
     sliding_from: int = 0
     count_key: str = ""
+    per_count: int = 1
     types_key: str = "layer_types"
     cross_key: str = ""
     listing: Listing | None = None

@@ -1,0 +1,120 @@
+"""Spellings of published and reported configurations, with what transformers' classes make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from posenc.hf import explain, read_rope
+from posenc.hf.doctor import examine
+
+Config = dict[str, Any]
+SLIDING, FULL = "sliding_attention", "full_attention"
+MODERNBERT: Config = {
+    "model_type": "modernbert-decoder", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6,
+    "local_attention": 128, "global_attn_every_n_layers": 3, "max_position_embeddings": 8192,
+}  # fmt: skip
+EXAONE: Config = {
+    "model_type": "exaone4", "num_hidden_layers": 64, "head_dim": 128, "sliding_window": 4096, "rope_theta": 1e6,
+    "sliding_window_pattern": "LLLG", "max_position_embeddings": 131072,
+}  # fmt: skip
+NO_OP, ATTENDS = ({"attention": {"no_op": flag}} for flag in (True, False))
+LAYERS: dict[str, tuple[Config, dict[str, int]]] = {  # the layers of each kind
+    "LFM2-700M as first released": (
+        {"model_type": "lfm2", "hidden_size": 1536, "num_attention_heads": 24, "num_hidden_layers": 16,
+         "full_attn_idxs": [2, 5, 8, 10, 12, 14], "rope_theta": 1e6, "max_position_embeddings": 128000},
+        {"conv": 10, FULL: 6},
+    ),
+    "Inkling": (
+        {"model_type": "inkling_text", "hidden_size": 4096, "num_hidden_layers": 42, "num_attention_heads": 32,
+         "head_dim": 128, "local_layer_ids": [0, 1, 3]},
+        {"hybrid_sliding": 3, "hybrid": 39},
+    ),
+    "LongCat-Flash": (
+        {"model_type": "longcat_flash", "num_layers": 28, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+         "rope_theta": 1e7, "max_position_embeddings": 131072},
+        {FULL: 56},
+    ),
+    "Nemotron-NAS": (
+        {"model_type": "nemotron-nas", "hidden_size": 8192, "num_attention_heads": 64, "num_hidden_layers": 4,
+         "rope_theta": 5e5, "block_configs": [ATTENDS, NO_OP, ATTENDS, ATTENDS], "max_position_embeddings": 131072},
+        {FULL: 3, "mlp": 1},
+    ),
+    "EXAONE 4 in letters": (EXAONE, {SLIDING: 48, FULL: 16}),
+    "Gemma 3 in letters": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 12, "head_dim": 256, "sliding_window_pattern": "LLLLLG"},
+        {SLIDING: 10, FULL: 2},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_each_kind(name: str) -> None:
+    config, counts = LAYERS[name]
+    kinds = explain(config).facts["schedule"]["kinds"]
+    assert {kind["kind"]: len(kind["layers"]) for kind in kinds} == counts
+
+
+def test_sliding_window_goes_before_local_attention() -> None:
+    kinds = explain({**MODERNBERT, "sliding_window": 32}).facts["schedule"]["kinds"]
+    assert {kind["window"] for kind in kinds if kind["kind"] == SLIDING} == {32}
+    kinds = explain(MODERNBERT).facts["schedule"]["kinds"]
+    assert {kind["window"] for kind in kinds if kind["kind"] == SLIDING} == {64}
+
+
+def test_the_alibi_of_jina_is_added_to_scaled_scores() -> None:
+    jina = {"model_type": "bert", "position_embedding_type": "alibi", "hidden_size": 768, "num_attention_heads": 12}
+    assert explain(jina).facts["encodings"][0]["posenc"] == "ALiBi(num_heads)"
+    falcon = {"model_type": "falcon", "alibi": True, "hidden_size": 64, "num_attention_heads": 4}
+    assert "bias_scale" in explain(falcon).facts["encodings"][0]["posenc"]
+
+
+def test_esm_reads_no_scaling() -> None:
+    block = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 1026}
+    esm = {"model_type": "esm", "position_embedding_type": "rotary", "hidden_size": 128, "num_attention_heads": 2}
+    scaled = read_rope({**esm, "rope_scaling": block, "max_position_embeddings": 16416})
+    assert scaled.rotation.scaling is None
+    assert {finding.name for finding in scaled.findings if finding.alarms} == {"scaling-unread"}
+    assert scaled.to_config() == scaled.config
+
+
+@pytest.mark.parametrize("part", ["llm_config", "thinker_config"])
+def test_a_stray_part_replaces_no_text_model(part: str) -> None:
+    llama = {"model_type": "llama", "head_dim": 8, "max_position_embeddings": 2048, "rope_theta": 1e4}
+    assert read_rope({**llama, part: {"rope_type": "x"}}).rotation.head_dim == 8
+
+
+def test_chunks_bound_what_a_pair_can_rotate_within() -> None:
+    llama_4 = {
+        "model_type": "llama4_text", "head_dim": 128, "num_attention_heads": 40, "num_hidden_layers": 8,
+        "rope_theta": 5e5, "max_position_embeddings": 1048576, "attention_chunk_size": 8192,
+    }  # fmt: skip
+    layer = explain(llama_4).facts["layers"]["all"]
+    assert (layer["window"], layer["pairs_without_full_rotation"]) == (8192, 29)
+
+
+def test_heads_of_latent_attention_have_unrotated_channels() -> None:
+    config = {
+        "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "kv_lora_rank": 512,
+        "max_position_embeddings": 163840, "rope_theta": 1e4,
+    }  # fmt: skip
+    explanation = explain(config)
+    layer = explanation.facts["layers"]["all"]
+    assert (layer["head_dim"], layer["head_width"]) == (64, 192)
+    assert "192 channels, 64 in pairs" in str(explanation)
+
+
+NOT_READ: dict[str, Config] = {
+    "a class that posenc does not read": {"model_type": "step3p5", "hidden_size": 4096},
+    "latent attention switched off": {
+        "model_type": "deepseek_v2", "hidden_size": 1280, "num_attention_heads": 10, "use_mla": False,
+        "qk_rope_head_dim": 0, "qk_nope_head_dim": 0, "v_head_dim": 0, "kv_lora_rank": None, "rope_theta": 1e4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOT_READ)
+def test_what_is_not_read_is_neither_faulty_nor_healthy(what: str) -> None:
+    report = examine(NOT_READ[what])
+    assert (report.names(), report.healthy, report.exit_code()) == (set(), False, 3)
