@@ -11,10 +11,10 @@ from typing import Any
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.scalings import check_convention
 from posenc.hf.explanation.describe import layer_lines
-from posenc.hf.explanation.diffusion import diffusion_config, diffusion_json, diffusion_text
 from posenc.hf.explanation.report import as_json as facts_as_json
 from posenc.hf.explanation.report import as_text
 from posenc.hf.families.listing import families_json, families_text
+from posenc.hf.sources.diffusion_files import diffusion_config
 from posenc.input_files import naming
 
 
@@ -40,6 +40,11 @@ def run(options: Namespace) -> int:
         if transformer is not None:
             if options.live or options.layers:
                 raise ValueError("--live and --layers: not for a transformer of diffusers, whose blocks are all alike")
+            from posenc.hf.explanation.diffusion import (
+                diffusion_json,
+                diffusion_text,
+            )  # other files need no such models
+
             sys.stdout.write((diffusion_json if as_json else diffusion_text)(*transformer) + "\n")
             return 0
     if options.live:

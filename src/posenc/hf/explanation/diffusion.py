@@ -9,50 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from posenc.arguments import shown
 from posenc.diffusion.models import GROWING, MODELS, TRANSFORMERS, Model, Transformer
-from posenc.hf.sources.hub import local_source
-from posenc.hf.sources.load import load
-from posenc.hf.sources.pipeline import transformer_configs
 
 Facts = dict[str, Any]
-
-
-class Source(NamedTuple):
-    """A transformer of diffusers, as `posenc explain` reads it.
-
-    Attributes:
-        config: its configuration.
-        siblings: the further transformers of its pipeline by the names of their parts.
-    """
-
-    config: Mapping[str, Any]
-    siblings: Mapping[str, Mapping[str, Any]]
-
-
-def diffusion_config(source: str | Path) -> Source | None:
-    """The transformer of diffusers in a file or a folder, or on the Hub; None for anything else, read elsewhere.
-
-    Raises:
-        ValueError: for a pipeline without a transformer.
-        OSError: for a pipeline whose transformer has no config.json.
-    """
-    path = local_source(source)
-    if path.is_dir() and not (path / "config.json").exists():
-        configs = {name: load(config, of_diffusers=True) for name, config in transformer_configs(path).items()}
-        if not configs:
-            return None
-        main = next(iter(configs))
-        return Source(configs.pop(main), configs)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.exists() or path.suffix != ".json":
-        return None
-    config = load(path, of_diffusers=True)
-    names_class = "_class_name" in config and (config["_class_name"] in TRANSFORMERS or "model_type" not in config)
-    return Source(config, {}) if names_class else None
 
 
 def diffusion_facts(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> Facts:

@@ -24,15 +24,15 @@ def nearest_key(text_config: TextConfig, key: str) -> str | None:
     A longer name with a known one at its begin or end (``vision_rope_theta``) is a name of its own, but for a plural.
     """
     known = _keys_of_family(text_config.family)
-    if len(key) < _SHORTEST or key in known or key in _keys_of_all() or key in _NEIGHBOURS:
+    if len(key) < _SHORTEST or key in known or key in _NEIGHBOURS:
         return None
     longer = [name for name in known if name.startswith(f"{key}_")] if len(key) >= _CUT else []
-    if len(longer) == 1:
+    if len(longer) == 1 and key not in _keys_of_all():
         return longer[0]  # a name without its last word: rope_local_base of rope_local_base_freq
     near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=_LIKENESS)
     if not near or key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"):
         return None
-    return near[0] if _distance(key, near[0]) <= _LETTERS else None
+    return near[0] if _distance(key, near[0]) <= _LETTERS and key not in _keys_of_all() else None
 
 
 def _distance(name: str, known: str) -> int:
