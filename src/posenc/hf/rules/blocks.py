@@ -65,13 +65,9 @@ def base_lost(case: Case) -> Finding | None:
     by_hand = by_hand and "rope_theta" not in case.block.sources
     if case.slowest >= length and not by_hand:
         return None
-    text = (
-        f"is not given, so that {values['rope_theta']:g} is used, this family's default, with which the slowest pair "
-    )
-    text += (
-        f"rotates once in {case.slowest:,.0f} tokens; the file declares {length:,}. Version 5 saves the base within "
-    )
-    text += "rope_parameters, and version 4 of the file had it outside: copy rope_theta of the original checkpoint"
+    text = f"is not given, and with {values['rope_theta']:g}, this family's default, the slowest pair completes one "
+    text += f"rotation in {case.slowest:,.0f} tokens; the file declares {length:,}. A base may have been lost between "
+    text += "spellings: compare with rope_theta of the original checkpoint (Llama 3: 500000, Qwen 2.5: 1000000)"
     return Finding("rope_theta", text, "base-lost", "fault" if is_llama_3(case.text) else "suspicion")
 
 
