@@ -86,7 +86,8 @@ def test_every_checkpoint_can_be_explained(name: str) -> None:
     text = as_text(read)
     for kind, rope in expected.items():
         assert kind == "all" or f"layers       {kind}" in text
-        assert f"{rope.head_dim} channels" in text if rope else "rotation     none" in text
+        width = facts(read)["layers"][kind]["head_width"] if rope else None
+        assert f"{width} channels" in text if rope else "rotation     none" in text
     assert all(finding.text in text for finding in read.findings)
     assert max(map(len, text.splitlines())) < 2500
 
