@@ -195,6 +195,10 @@ class RopeConfig:
         layers = scale_frequencies(self.rotations, factors, max_length(self.text_config))
         return _rope_config(layers, self.parsed)
 
+    def like(self, config: Source) -> RopeConfig:
+        """Another configuration, read in the way that this one was."""
+        return read_rope(config, head_dim=self.reading.head_dim, convention=self.reading.convention)
+
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
 

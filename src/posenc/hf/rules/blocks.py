@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posenc.arguments import shown
 from posenc.frequencies.longrope import below_critical
@@ -15,14 +15,11 @@ from posenc.hf.config.text_config import max_length
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.rules.case import Case, fixes, in_block, of_block
+from posenc.hf.rules.case import Case, Read, fixes, in_block, of_block
 from posenc.hf.rules.corrections import changed_keys, keys_for, single
 from posenc.hf.rules.releases import SHARES, is_llama_3, release_like
 from posenc.hf.rules.releases import TRAINED as TRAINED_AT
 from posenc.hf.sources.load import Config
-
-if TYPE_CHECKING:
-    from posenc.hf.config.rope_config import RopeConfig
 
 _ORIGINAL, _DECLARED = "original_max_position_embeddings", "max_position_embeddings"
 _UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has both lengths and no scaling
@@ -123,16 +120,15 @@ def length_beyond_base(case: Case) -> Finding | None:
 
 
 @fixes("base-lost", "linear-over-llama3", "scaling-lost", certain=True)
-def _llama_3(read: RopeConfig) -> Config | None:
+def _llama_3(read: Read) -> Config | None:
     """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
-    from posenc.hf.config.rope_config import read_rope
     from posenc.hf.sources.presets import preset
 
     rope = single(read)
     if not is_llama_3(read.text_config) or rope is None:
         return None
     small = read.text_config.get("hidden_size") in (2048, 3072)
-    recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rotation)
+    recipe = text_rope(read.like(preset("llama-3.2" if small else "llama-3.1")).rotation)
     return keys_for(read, recipe.replace(head_dim=rope.head_dim, layout=rope.layout, rotary_dim=rope.head_dim))
 
 
@@ -221,7 +217,7 @@ _SHORTEST_RELEASE = 4096  # tokens
 
 
 @fixes("share-lost", certain=False)
-def _released_share(read: RopeConfig) -> Config | None:
+def _released_share(read: Read) -> Config | None:
     rope, (share, _) = single(read), SHARES.get(read.model_type, (1.0, ""))
     return None if rope is None or share == 1 else keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * share)))
 
@@ -656,18 +652,18 @@ def version_5_spelling(case: Case) -> Finding | None:
 
 
 @fixes("version-5-spelling", certain=True)
-def _both_spellings(read: RopeConfig) -> Config | None:
+def _both_spellings(read: Read) -> Config | None:
     both = _keys_of_version(read, 4)
     return both and {key: value for key, value in both.items() if key != "rope_parameters"}
 
 
 @fixes("key-ignored", "original-length-ignored", "su-fails", "alpha-ignored", "share-ignored", certain=True)
-def _one_version(read: RopeConfig) -> Config | None:
+def _one_version(read: Read) -> Config | None:
     """Keys that the other version of transformers reads."""
     return _keys_of_version(read, 5)
 
 
-def _keys_of_version(read: RopeConfig, version: int) -> Config | None:
+def _keys_of_version(read: Read, version: int) -> Config | None:
     """Keys of another version of transformers that mean the same."""
     try:
         return changed_keys(read, read.to_config(version=version))

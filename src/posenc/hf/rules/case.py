@@ -11,18 +11,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from posenc.hf.config.parse import ParsedConfig
+from posenc.hf.config.parse import Layers, ParsedConfig
 from posenc.hf.config.rope_block import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import TextConfig
 from posenc.hf.families.rotation import RotationRules
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
-
-if TYPE_CHECKING:
-    from posenc.hf.config.rope_config import RopeConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +73,29 @@ class Case:
         return float(2 * math.pi * self.values["rope_theta"] ** ((channels - 2) / channels))
 
 
-Fix = Callable[["RopeConfig"], "Config | None"]
+class Read(Protocol):
+    """A config as `posenc.hf.config.rope_config` reads it, as far as corrections need it: that file imports these."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def parsed(self) -> ParsedConfig: ...
+    @property
+    def rotations(self) -> Layers: ...
+    @property
+    def rotation(self) -> Rotation: ...
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+    @property
+    def text_config(self) -> TextConfig: ...
+    @property
+    def model_type(self) -> str: ...
+    def with_rope(self, rope: Rotation | Layers | None) -> Read: ...
+    def like(self, config: Any) -> Read: ...
+    def to_config(self, version: int | None = None) -> Config: ...
+
+
+Fix = Callable[[Read], "Config | None"]
 BlockRule = Callable[[Case], Finding | None]
 ConfigRule = Callable[[ParsedConfig], Finding | None]
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.findings import Finding
-from posenc.hf.rules.case import FIXES
+from posenc.hf.rules.case import FIXES, Read
 from posenc.hf.sources.load import Config
 
-if TYPE_CHECKING:
-    from posenc.hf.config.rope_config import RopeConfig
 
-
-def correction_of(read: RopeConfig, finding: Finding) -> tuple[Config | None, bool]:
+def correction_of(read: Read, finding: Finding) -> tuple[Config | None, bool]:
     """Keys of the text part to write, and whether they are certain; (None, False) where there are none."""
     if has_remote_code(read.config):  # its code may read every key that seems wrong or unread here
         return None, False
@@ -32,19 +27,19 @@ def has_remote_code(config: Config) -> bool:
     return bool(config.get("auto_map")) and not is_posenc_config(config)
 
 
-def text_path(read: RopeConfig) -> str:
+def text_path(read: Read) -> str:
     """The path of the text part in its file; "" where it is the whole."""
     return ".".join(read.text_config.path)
 
 
-def with_keys(read: RopeConfig, keys: Config) -> Config:
+def with_keys(read: Read, keys: Config) -> Config:
     """The whole configuration with these keys in its text part; null removes one."""
     text_config = read.text_config
     text = {key: value for key, value in {**text_config.config, **keys}.items() if key not in keys or value is not None}
     return with_text_config(read.config, text_config, text)
 
 
-def changed_keys(read: RopeConfig, config: Config) -> Config:
+def changed_keys(read: Read, config: Config) -> Config:
     """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
     before, after = read.text_config.config, config
     for name in read.text_config.path:
@@ -53,25 +48,23 @@ def changed_keys(read: RopeConfig, config: Config) -> Config:
     return {**new, **{key: None for key in before if key not in after}}
 
 
-def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
+def _resolves(read: Read, keys: Config, finding: Finding) -> bool:
     """Whether with these keys the finding is gone, and no new alarm has come."""
-    from posenc.hf.config.rope_config import read_rope  # whose findings these rules make
-
     try:
-        again = read_rope(with_keys(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
+        again = read.like(with_keys(read, keys))
     except ValueError:
         return False
     after = {other.name for other in again.findings if other.alarms or other.name == finding.name}
     return after <= {other.name for other in read.findings if other.alarms} - {finding.name}
 
 
-def single(read: RopeConfig) -> RoPESpec | None:
+def single(read: Read) -> RoPESpec | None:
     """The rotation, where all layers that rotate have the same."""
     ropes = [rope for rope in read.rotations.values() if rope is not None]
     return text_rope(ropes[0]) if len(ropes) == 1 else None
 
 
-def keys_for(read: RopeConfig, rope: RoPESpec | None) -> Config | None:
+def keys_for(read: Read, rope: RoPESpec | None) -> Config | None:
     """The keys that give all layers this rotation; None where a configuration cannot say it."""
     if rope is None:
         return None
