@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import ScoreEncoding, attention
-from posenc.attend import Backend
+from posenc.backends import Backend
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import phase
 from posenc.score import grape_context, repo, rerope, selective_rope, self_extend, temperature

@@ -335,7 +335,7 @@ def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: 
     changes |= {"positions": positions} if reads else {"positions": None, "aligned": True, "axes": 1}
     call = call.replace(**changes)
     if call.causal == "positions":
-        readers = call.score if call.weight is None else (*call.score, call.weight)
+        readers: list[ScoreEncoding | WeightEncoding] = [*call.score, *([] if call.weight is None else [call.weight])]
         check_key_order(readers, call.visibility, q.shape[2], k.shape[2])
     if order:
         call = call.replace(token_order=call.visibility.token_order(q.shape[2], k.shape[2]))

@@ -9,7 +9,7 @@ import torch
 
 import posenc
 from posenc import ALiBi, RoPE, ScoreEncoding, T5Bias, attention, explain_backend
-from posenc.attend import BACKENDS as ALL_BACKENDS
+from posenc.backends import BACKENDS as ALL_BACKENDS
 from posenc.bias import FIRE, KERPLE
 from posenc.score import Shaw
 from tests.samples import BACKENDS, gap, qkv

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posenc import attention
-from posenc.attend import BACKENDS
+from posenc.backends import BACKENDS
 from posenc.testing import Case
 from posenc.testing.backends import SITUATIONS, call_of
 from tests.samples import INSIDE_ATTENTION

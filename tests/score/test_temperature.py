@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from posenc import ALiBi, ForgetGate, RoPE, attention, explain_backend
-from posenc.attend import BACKENDS
+from posenc.backends import BACKENDS
 from posenc.call import prepare_call
 from posenc.score import Shaw
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature

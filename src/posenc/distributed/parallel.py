@@ -26,7 +26,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from posenc.attend import Backend, attention
+from posenc.attend import attention
+from posenc.backends import Backend
 from posenc.distributed.shards import agree, check_group, gathered, place, runs
 from posenc.dropout import check_dropout
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, no_autocast

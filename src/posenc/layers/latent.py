@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_whole
-from posenc.attend import Backend
+from posenc.backends import Backend
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_kv_heads, check_whole, shown
-from posenc.attend import Backend, attention, check_backend
+from posenc.attend import attention, check_backend
+from posenc.backends import Backend
 from posenc.dropout import check_dropout
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
@@ -89,13 +90,13 @@ class SelfAttention(nn.Module):
         check_encodings(inside, num_heads)
         axes = axes_of(encodings)
         self.plain_positions = plain_axes(encodings, axes)
-        causal = causal_order(True if causal is None and self.plain_positions else causal, encodings, axes)
-        self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: not read
+        order = causal_order(True if causal is None and self.plain_positions else causal, encodings, axes)
+        self.axes = max(axes, 1) if order == "positions" else axes  # coordinates of a position; 0: not read
         self.dim, self.num_heads, self.num_kv_heads, self.head_dim = dim, num_heads, num_kv_heads, head_dim
         check_scale(scale, head_dim)
         check_backend(backend)
         self.window = check_window(window)
-        self.causal, self.scale, self.backend = causal, scale, backend
+        self.causal, self.scale, self.backend = order, scale, backend
         qk_norm, bias = check_flag("qk_norm", qk_norm), check_flag("bias", bias)
         self.softcap = check_softcap(softcap)
         self.dropout = dropout if check_dropout(dropout) is not None else 0.0

@@ -7,7 +7,8 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import Tensor
 
-from posenc.attend import BACKENDS, Backend, attention, explain_backend
+from posenc.attend import attention, explain_backend
+from posenc.backends import BACKENDS, Backend
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
 from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_close

@@ -10,7 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from posenc.attend import Backend, attention
+from posenc.attend import attention
+from posenc.backends import Backend
 from posenc.catalogue import encoding_info
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, hook_point_of
 from posenc.validate import Causal

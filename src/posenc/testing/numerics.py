@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from posenc.attend import Backend
+from posenc.backends import Backend
 from posenc.encoding import BiasEncoding, Encoding, RotaryEncoding
 from posenc.testing.backends import serving
 from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, tokens_of

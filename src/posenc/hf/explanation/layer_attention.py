@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_heads, check_number, shown
-from posenc.attend import Backend, attention
+from posenc.attend import attention
+from posenc.backends import Backend
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.explanation.layer_facts import CHUNKED, LEARNED, LayerFacts
