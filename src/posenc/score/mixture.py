@@ -16,6 +16,7 @@ Departs from the source: weights per head, or per head and query, where the note
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -239,7 +240,7 @@ def _checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) -
         heads = getattr(encoding, "num_heads", num_heads)
         if heads != num_heads:
             raise ValueError(f"num_heads of {name} is {heads}, but members must have num_heads = {num_heads}")
-    return tuple(map(tuple, lists))
+    return cast("tuple[Member, ...]", tuple(map(tuple, lists)))  # each member was looked at above
 
 
 def _rotated(member: Member, context: Context) -> Context:
