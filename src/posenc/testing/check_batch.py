@@ -556,7 +556,7 @@ def changed_influence(subject: Subject) -> list[BatchFinding]:
 
 def other_tokens(subject: Subject, row: int, where: Tensor) -> Tensor:
     """The batch's tokens with those of a row replaced by others that the batch has."""
-    ids = subject.batch["input_ids"].clone()
+    ids: Tensor = subject.batch["input_ids"].clone()
     pool = ids.unique()
     ids[row, where] = pool[(torch.searchsorted(pool, ids[row, where].contiguous()) + 1 + len(pool) // 2) % len(pool)]
     return ids

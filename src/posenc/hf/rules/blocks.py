@@ -267,6 +267,7 @@ def original_below_releases(case: Case) -> Finding | None:
     if (
         case.rope_type != "yarn"
         or _ORIGINAL not in case.given
+        or original is None
         or not trained
         or case.text.get("vocab_size", 0) < _VOCABULARY
     ):
