@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from posenc import attention
+from posenc import ALiBi, attention
+from posenc.score import CoPE
 from tests.backends.tiles.compare import SITUATIONS, build_encodings, called, differentiated, expect_same
 from tests.samples import gap, mostly_slow, qkv
 
@@ -162,3 +164,14 @@ def test_second_derivatives_are_refused_rather_than_wrong():
     (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(gradient.square().sum(), q)
+
+
+def test_fake_tensors_meet_one_operator():
+    with FakeTensorMode():
+        q, k, v = (t.requires_grad_() for t in (torch.randn(1, 4, 300, 8) for _ in range(3)))
+        encodings = [ALiBi(4), CoPE(8, max_position=9)]
+        out = attention(q, k, v, encodings, backend="tiled")
+        gradients = torch.autograd.grad(out.sum(), [q, k, v, *encodings[1].parameters()])
+        with torch.no_grad():
+            assert attention(q, k, v, encodings, backend="tiled").shape == out.shape
+    assert [t.shape for t in gradients] == [q.shape, k.shape, v.shape, encodings[1].table.shape]

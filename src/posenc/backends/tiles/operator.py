@@ -52,7 +52,7 @@ def taken_apart(value: object, parts: Parts) -> Skeleton:
     if isinstance(value, (float, torch.SymFloat)):
         return "float", value.hex()  # exact; and the one form in which a compiler takes a symbol for its number
     if isinstance(value, (int, torch.SymInt)):
-        parts.numbers.append(value)
+        parts.numbers.append(value)  # type: ignore[arg-type]  # torch types lists of symbols as lists of int
         return "numbers", len(parts.numbers) - 1
     if type(value) is tuple:
         return "tuple", *[taken_apart(field, parts) for field in value]

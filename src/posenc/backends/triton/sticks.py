@@ -33,19 +33,11 @@ def attend_sticks(
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
     enough, drops = -math.log2(tolerance), sticks.remainder == "drop"
-    out, used = _operator(
-        q,
-        k,
-        v,
-        visibility.q_ids,
-        visibility.k_ids,
-        scale,
-        visibility.causal,
-        visibility.window,
-        sticks.attend_current,
-        enough,
-        not drops,
+    documents, plain = (visibility.q_ids, visibility.k_ids), (visibility.causal, visibility.window)
+    results: tuple[Tensor, Tensor] = _operator(
+        q, k, v, *documents, scale, *plain, sticks.attend_current, enough, not drops
     )
+    out, used = results
     if drops:
         return out
     left, own_visible = torch.exp2(-used).unsqueeze(-1), _own_key_visible(q, k, visibility)
