@@ -21,7 +21,7 @@ from torch import Tensor
 
 from posenc.encoding import no_autocast
 from posenc.rotary._blocks import differentiated_otherwise
-from posenc.tracing import tracing
+from posenc.tracing import has_values
 
 # so(4) is two copies of so(3): A = P(p) + M(m), which commute, and P² = −|p|², M² = −|m|². With p and m as quaternions
 # without a real part, exp(A) is the matrix of q·x·r, q = exp(p), r = exp(m). Rows: 1, i, j, k.
@@ -75,8 +75,8 @@ def skew_exponential(generators: Tensor) -> Tensor:
             return _of_two(wide)
         if shape[-1] == 4:
             return _of_four(wide)
-        if tracing() or differentiated_otherwise():
-            # how often to square depends on the numbers, so a tracer gets the operator that finds out by itself
+        if not has_values(wide) or differentiated_otherwise():
+            # how often to square depends on the numbers, so stand-ins get the operator that finds out by itself
             rotation: Tensor = torch.linalg.matrix_exp(_skew(wide))
             return rotation
         rotations: Tensor = _Exponential.apply(wide)  # type: ignore[no-untyped-call]

@@ -61,6 +61,7 @@ CALLS: list[Call] = [
     ("RopeConfig.with_rope", lambda rope: KINDS.with_rope(rope).to_config(), {"rope": {"full_attention": RoPE(256)}}),
     method("with_factors", factors=[1.5] * (READ.rope.rotary_dim // 2)),
     method("to_config", version=5),
+    method("like", config=LLAMA),
 ]  # fmt: skip
 OF_A_FILE = {"config"}  # what may be a path, whose errors are the operating system's
 ALSO_NAMED = {  # what else may be named: a key that is missing, or what does not fit
@@ -88,6 +89,7 @@ def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
 
 def test_everything_public_is_there():
     given_back = (
+        hf.CheckBatch,
         hf.Explanation,
         hf.Finding,
         hf.Model,
@@ -97,7 +99,7 @@ def test_everything_public_is_there():
         hf.write_gguf,
         hf.extend_config,
         hf.convert_config,
-    )  # values, which nobody has to build; and what writes files: tests/hf/extend/test_config_only.py, tests/hf/gguf
+    )  # values, which nobody has to build; tests/hf/test_batches.py; what writes files: tests/hf/extend, tests/hf/gguf
     public = {name: thing for name in hf.__all__ if callable(thing := getattr(hf, name)) and thing not in given_back}
     methods = {f"RopeConfig.{name}": thing for name, thing in vars(RopeConfig).items() if inspect.isfunction(thing)}
     public |= {name: thing for name, thing in methods.items() if "__" not in name and "._" not in name}

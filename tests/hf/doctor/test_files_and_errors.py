@@ -126,17 +126,6 @@ def test_a_disk_that_fills_while_a_model_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_records_of_extend_that_are_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("transformers")
-    looking_back = importlib.import_module("tests.hf.looking_back")
-    folder, out = looking_back.saved(looking_back.looking_back(), tmp_path / "model"), tmp_path / "out"
-    out.mkdir()
-    for content in (b"{", b"[]", b"\xff", b""):
-        (out / "extension.json").write_bytes(content)
-        assert posenc_cli.run(["extend", str(folder), "--length", "512", "--method", "yarn", "--out", str(out)]) == 2
-        assert str(out / "extension.json") in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_numbers_that_json_has_not_are_text_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     block = {"rope_type": "linear", "factor": float("nan")}
     folder = folder_with(tmp_path / "model", {**LLAMA, "rope_scaling": block, "limit": float("inf")})

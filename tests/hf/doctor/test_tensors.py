@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
 
 from posenc.hf.doctor import Report, examine, fix, loader  # noqa: E402
+from posenc.hf.doctor.report import NOT_READ  # noqa: E402
 from tests.hf.doctor.meta_folders import model_types, saved_of_holes, write_holes  # noqa: E402
 from tests.hf.doctor.saved_models import FAMILIES, change_config, saved  # noqa: E402
 
@@ -129,7 +130,7 @@ def test_configs_that_contradict_the_weights(case: Any, models: Callable[..., Pa
     assert finding.inside == (inside if corrected else "")
     if certain:
         fix(folder, in_place=True)
-        assert examine(folder).healthy
+        assert examine(folder).names() <= {NOT_READ}  # a table by distance is no rotation
 
 
 def _without(*parts: str) -> Callable[[Tensors], Tensors]:
