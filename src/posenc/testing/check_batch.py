@@ -557,7 +557,7 @@ def changed_influence(subject: Subject) -> list[BatchFinding]:
 def other_tokens(subject: Subject, row: int, where: Tensor) -> Tensor:
     """The batch's tokens with those of a row replaced by others that the batch has."""
     ids: Tensor = subject.batch["input_ids"].clone()
-    pool = ids.unique()
+    pool: Tensor = ids.unique()  # type: ignore[no-untyped-call]
     ids[row, where] = pool[(torch.searchsorted(pool, ids[row, where].contiguous()) + 1 + len(pool) // 2) % len(pool)]
     return ids
 
