@@ -153,7 +153,7 @@ def test_a_changed_class_is_trained_again_and_nothing_else(
     out = plugins / "run"
     assert run(out, encodings=SPECS) == 0
     before = numbers(out)
-    assert {row[1] for row in before} == {"rope", "mine:Steep", "nope+mine:Rows"}
+    assert {row[1] for row in before} == {"rope", "mine:Steep", "nope+mine:Rows", "n-gram"}  # and the baseline
     assert run(out, encodings=SPECS) == 0
     assert "finished already" in " ".join(capsys.readouterr().out.split())
 
