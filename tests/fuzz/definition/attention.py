@@ -86,6 +86,10 @@ def stick_breaking(encoded: Encoded, scores: Tensor, call: Call) -> tuple[Tensor
     """Weights, and what is read in the place of weight that was not given: from the newest key back, key by key."""
     keys, rounding = scores.shape[-1], call.rounding
     is_own = torch.arange(keys) == call.key_index[:, None]
+    if call.by_position:  # the newest key that is seen at the query's own position, if there is one
+        at = call.sees & (call.q_pos[:, None, :, None] == call.k_pos[:, None, None, :])
+        newest = torch.where(at, torch.arange(keys), -1).amax(-1, keepdim=True)
+        is_own = at & (torch.arange(keys) == newest)
     taken = call.sees if encoded.option("attend_current", False) else call.sees & ~is_own
     log_left, size = torch.zeros(scores.shape[:-1], dtype=torch.float64), torch.zeros(scores.shape[:-1])
     weights: list[Tensor] = [torch.zeros(())] * keys
@@ -219,7 +223,7 @@ def define(
     size = q.shape[-1] ** -0.5 if scale is None else float(scale)
     call = Call(
         q, k, v, q_at, k_at, x, sees, known, used, of_queries, of_keys, size, length, rounding or Rounding(),
-        q_content=q, k_content=k, softcap=softcap,
+        q_content=q, k_content=k, softcap=softcap, by_position=causal == "positions",
     )  # fmt: skip
     return attend(call, encodings)
 

@@ -118,6 +118,7 @@ class Call:
     q_content: Tensor | None = None  # before any rotation
     k_content: Tensor | None = None
     softcap: float | None = None
+    by_position: bool = False  # causal="positions"
 
     @property
     def key_index(self) -> Tensor:
