@@ -19,7 +19,6 @@ from types import FrameType, ModuleType
 from posenc_cli.arguments import parser_of
 from posenc_cli.commands import ALIASES, COMMANDS, LAB, STANDALONE, help_text, nearest
 from posenc_cli.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
-from posenc_cli.installed import report
 from posenc_cli.parsing import UsageError
 from posenc_cli.printable import make_printable, neutral_streams
 
@@ -69,6 +68,8 @@ def _run(arguments: list[str]) -> int:
             arguments = [name, *arguments[len(words) :]]
     command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if command == "--version":
+        from posenc_cli.installed import report  # it looks through the installed packages, as no command does
+
         sys.stdout.write(report())
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())

@@ -1,9 +1,10 @@
 """Models of the Hugging Face Hub by name: ``org/name`` or ``org/name@revision``, as a folder with their config files.
 
 The local cache of the Hub is read first, in plain Python: importing huggingface_hub takes longer than the rest of a
-command. Only what the cache lacks is downloaded, through huggingface_hub, and only config files: never weights. A local
-path that exists always comes before the Hub. A pipeline of diffusers has its index and the config files of its
-transformers (`posenc.hf.sources.pipeline`).
+command, and the modules of a connection a quarter of it, so that both are imported where one is made. Only what the
+cache lacks is downloaded, through huggingface_hub, and only config files: never weights. A local path that exists
+always comes before the Hub. A pipeline of diffusers has its index and the config files of its transformers
+(`posenc.hf.sources.pipeline`).
 
     HF_HUB/models--org--name/refs/main              the commit of a branch or tag, as text
     HF_HUB/models--org--name/snapshots/COMMIT/...   the files of a commit, links into blobs/
@@ -13,16 +14,12 @@ Source: huggingface_hub 2.4 (constants.py for the variables, file_download.py fo
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from posenc.arguments import one_line
 from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
@@ -173,6 +170,8 @@ def _downloaded(model: HubId) -> Path:
             f"{model} is no local path and not in the cache of the Hugging Face Hub; to download its config: "
             "pip install huggingface_hub, or give a folder"
         ) from error
+    import logging
+
     check_connection(model)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it writes a line for each attempt
 
@@ -205,6 +204,10 @@ def check_connection(model: HubId) -> None:
 
     Behind a proxy nothing is tried, since the Hub's own name need not be known there.
     """
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     if {"http", "https", "all"} & set(getproxies()):
         return

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from posenc.arguments import shown
-from posenc.diffusion.models import python_for
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
 from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
@@ -67,6 +66,8 @@ def _of_file(path: Path, of_diffusers: bool) -> Config:
         )
     name = config.get("_class_name")
     if not of_diffusers and isinstance(name, str) and "model_type" not in config:
+        from posenc.diffusion.models import python_for  # records that no other config needs
+
         raise ValueError(f"config: {path_text(path)} is a {name} of diffusers; {python_for(name, path_text(path))}")
     try:
         return _copied_whole(config)
@@ -85,6 +86,8 @@ def refuse_diffusers(path: Path) -> None:
 def _refuse_pipeline(path: Path) -> None:
     if not path.is_dir() or not (path / INDEX).exists() or any((path / name).exists() for name in MAIN_FILES):
         return
+    from posenc.diffusion.models import python_for
+
     parts = parts_of(path / INDEX)
     main = next(iter(transformers_of(parts)), "")
     raise ValueError(
