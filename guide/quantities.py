@@ -17,6 +17,7 @@ import pandas as pd
 from guide.engine_picture import engines_off, engines_tried
 from guide.measured import records_frame, run_of
 from guide.records import RESULTS, ROOT
+from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
 from posenc.evaluation import statistics
 from posenc.evaluation.report import PERPLEXITY
@@ -342,6 +343,11 @@ def benchmark(name: str, section: str, row: str, column: str) -> float:
     return _first_number(cells[0][index])
 
 
+def encodings() -> int:
+    """Encodings and scalings of the catalogue, without the empty list."""
+    return sum(entry.hook_point != "none" for entry in CATALOGUE.values())
+
+
 def _key(row: str) -> Key:
     """The name and the view of a row."""
     name, _, view = row.partition(UNDER)
@@ -356,5 +362,6 @@ def _first_number(text: str) -> float:
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, lead, most_under_window, progressive, context_study, benchmark, engines_tried, engines_off,
+    recorded, lead, most_under_window, progressive, context_study, benchmark, encodings, engines_tried,
+    engines_off,
 )  # fmt: skip

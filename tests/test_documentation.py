@@ -38,6 +38,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 NEEDED = {
     "README": ("transformers", "accelerate"),
+    "measure-an-extension": ("transformers", "accelerate"),
     "extend-qwen3-to-128k": ("transformers",),
     "yarn-factor": ("transformers",),
     "fine-tune-to-64k": ("transformers", "tokenizers", "peft", "gguf"),
@@ -144,7 +145,7 @@ TRIALS = {
     "posenc extend MODEL --length 131072 --config-only": Trial("", r'\+ +"factor": 4\.0'),
     "posenc extend MODEL --length 131072 --config-only --out longer": Trial("", r"Written +longer"),
     "posenc extend MODEL --length 12288 --method yarn --windows 1 --out measured": Trial(
-        "--length 800 --original-length 400 --last 8", r"\| yarn \|( \d\.\d{4} \(n 1\) \|){3}"
+        "--length 800 --original-length 400 --last 8", r"\| yarn \|( \d\.\d{4} \(n 1\) \|){3}", "MODEL"
     ),
     "posenc evaluate measured --tasks niah_single --lengths 2048,12288 --count 2": Trial(
         _SMALL, rf"\| as_is \| {_RATE} \| {_RATE} \|"
