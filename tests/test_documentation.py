@@ -254,7 +254,8 @@ def run_shell(words: list[str], made: set[str], capsys: pytest.CaptureFixture[st
     elif program == "source":
         assert rest[0].removesuffix("/bin/activate") in made
     elif program == "pytest":
-        assert f"\n{command}\n" in (ROOT / ".ci" / "run").read_text(), "continuous integration runs the README's tests"
+        assert command == "pytest -n auto"
+        assert 'session.run("pytest", "-n", "auto"' in (ROOT / "noxfile.py").read_text()
     elif [program, *rest] == ["python", "-m", "guide"]:
         assert (ROOT / "guide" / "__main__.py").is_file()
     elif program != "cd":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ def test_workflows_say_when_they_run_and_what_they_may(workflow: Path) -> None:
     assert result["permissions"] == {"contents": "read"}
     for name, job in result["jobs"].items():
         assert ("uses" in job) != ("runs-on" in job and "steps" in job), name
-        assert set(job.get("needs", "").split()) <= set(result["jobs"])
+        assert set([*job["needs"]] if isinstance(job.get("needs"), list) else job.get("needs", "").split()) <= set(
+            result["jobs"]
+        )
         if "uses" in job:
             assert (ROOT / job["uses"]).is_file()
     for step in steps(workflow):
@@ -46,34 +49,41 @@ def test_workflows_say_when_they_run_and_what_they_may(workflow: Path) -> None:
 
 def test_workflows_run_sessions_that_there_are() -> None:
     sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", (ROOT / "noxfile.py").read_text(), re.M | re.DOTALL))
-    runs = " ".join(step.get("run", "") for workflow in WORKFLOWS for step in steps(workflow))
-    assert set(re.findall(r'nox -s "?(\w+)', runs)) == sessions
+    matrix = read(ROOT / ".github" / "workflows" / "nightly.yml")["jobs"]["session"]["strategy"]["matrix"]["session"]
+    lines = [re.sub(r"\$\{\{.+?\}\}", "", step.get("run", "")) for path in WORKFLOWS for step in steps(path)]
+    runs = [shlex.split(line.partition(" -- ")[0]) for line in lines if line.startswith("nox -s")]
+    named = [word for words in runs for word in words[2:]]
+    assert {re.split(r"\W", name)[0] for name in [*named, *matrix]} == sessions
+
+
+def test_what_changes_without_us_blocks_no_pull_request() -> None:
+    jobs = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    assert "newest" not in jobs
+    assert "reference" not in jobs
+    assert "schedule" in read(ROOT / ".github" / "workflows" / "nightly.yml")[True]
 
 
 def test_publishing_keeps_no_token_and_follows_the_trial() -> None:
     jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
     assert jobs["publish"]["permissions"]["id-token"] == "write"
-    assert jobs["publish"]["needs"] == "distributions"
+    assert jobs["publish"]["needs"] == "smoke"
+    assert jobs["smoke"]["needs"] == "build"
     assert "secrets" not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
-def test_the_site_is_published_from_main_and_from_a_tag() -> None:
-    site = read(ROOT / ".github" / "workflows" / "site.yml")
-    assert site[True]["push"]["branches"] == ["main"]
-    assert "nox -s docs" in [step.get("run") for step in site["jobs"]["build"]["steps"]]
-    assert site["jobs"]["deploy"]["needs"] == "build"
-    assert site["jobs"]["deploy"]["environment"]["name"] == "github-pages"
-    released = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["site"]
-    assert released["needs"] == "publish"
-    assert released["uses"] == "./.github/workflows/site.yml"
-    assert site["jobs"]["deploy"]["permissions"].items() <= released["permissions"].items(), "a call may not add any"
+def test_the_site_is_published_from_main_alone() -> None:
+    jobs = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]
+    assert "nox -s docs" in [step.get("run") for step in jobs["docs"]["steps"]]
+    assert jobs["deploy"]["if"] == "github.ref == 'refs/heads/main'"
+    assert set(jobs["deploy"]["needs"]) == {"lint", "tests", "docs"}
+    assert jobs["deploy"]["environment"]["name"] == "github-pages"
 
 
-def test_workflows_try_every_python_that_the_project_names() -> None:
+def test_workflows_try_the_pythons_that_the_project_names() -> None:
     named = [text.rpartition(" ")[2] for text in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d", text)]
-    for name, job in (("tests", "tests"), ("distributions", "smoke")):
-        matrix = read(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"][job]["strategy"]["matrix"]
-        assert matrix["python"] == named
+    jobs = {name: read(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"] for name in ("tests", "release")}
+    assert jobs["release"]["smoke"]["strategy"]["matrix"]["python"] == named
+    assert jobs["tests"]["tests"]["strategy"]["matrix"]["python"] == [named[0], named[-1]]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
