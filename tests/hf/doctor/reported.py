@@ -194,8 +194,8 @@ REPORTED = [
              {"qwen3moe.rope.scaling.yarn_ext_factor": 4.0}, ("rope.scaling.yarn_ext_factor",)),
     Reported("ggml-org/llama.cpp#13312", "the length of the file is not raised", "Qwen2.5-7B-1M",
              {"qwen2.context_length": 32768},
-             ("rope.scaling.original_context_length", "context_length", "max_position_embeddings", "rope.scaling.factor",
-              "original_max_position_embeddings", "qwen2.context_length")),
+             ("rope.scaling.original_context_length", "context_length", "max_position_embeddings",
+              "rope.scaling.factor", "original_max_position_embeddings")),
 ]  # fmt: skip
 
 
