@@ -22,6 +22,7 @@ returns None. Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*ba
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -32,6 +33,9 @@ from posenc.context import softcapped as softcapped
 from posenc.dtypes import float64_if_supported as float64_if_supported
 from posenc.dtypes import no_autocast as no_autocast
 from posenc.factory_kwargs import check_names
+from posenc.head_shares import HeadAxis as HeadAxis
+from posenc.head_shares import HeadShare as HeadShare
+from posenc.head_shares import keep_heads
 
 if TYPE_CHECKING:  # structures are for backends: who imports an encoding does not wait for them
     from posenc.structure import Network, Offsets, Sink, Sticks, Structure
@@ -63,6 +67,40 @@ class Encoding(nn.Module):
     def lengths_for(cls, train_length: int) -> dict[str, int]:
         """Options of the constructor that follow from the training length in tokens, like T5's max_distance."""
         return {}
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        """Where each parameter holds something of each head, by the parameter's name; the others are of all heads."""
+        return {}
+
+    def heads(self, start: int, stop: int, *, num_heads: int | None = None) -> Self:
+        """The encoding of query heads ``start`` … ``stop − 1`` alone, as tensor parallelism gives them to a rank.
+
+        A new module with parameters of its own, copies of the part: slopes and other constants are those of the whole
+        encoding's heads. Its state dict has the same names; `head_axes` says along which axis the parts of all ranks
+        are joined. Parameters that are not named there are of all heads: each rank has a copy, and the gradient of the
+        whole is the sum over the ranks, as is the gradient of ``x``. `posenc.distributed.HeadParallel` does the same
+        with DTensors, sums included.
+
+        Args:
+            start, stop: query heads, whole groups where heads share keys, or part of a single group.
+            num_heads: query heads of the whole model, needed by encodings that know their key heads alone.
+
+        Raises:
+            ValueError: for heads that are not there, groups that are cut, or an encoding in which heads speak to each
+                other.
+
+        >>> from posenc import ALiBi
+        >>> ALiBi(12).heads(6, 12).slopes == ALiBi(12).slopes[6:]
+        True
+        """
+        share = HeadShare.checked(self, start, stop, num_heads)
+        part = copy.deepcopy(self)
+        part._keep_heads(share)
+        return part
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        """Become the encoding of some heads. Constants a head besides parameters are cut in overrides."""
+        keep_heads(self, share)
 
 
 class EmbeddingEncoding(Encoding):

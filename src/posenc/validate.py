@@ -27,6 +27,7 @@ from posenc.encoding import (
     WeightEncoding,
     hook_point_of,
 )
+from posenc.head_shares import cut_hint
 from posenc.positions import checking as position
 from posenc.positions.videos import on_all_axes
 from posenc.tracing import has_values
@@ -132,7 +133,7 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
             raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
         heads = getattr(encoding, "num_heads", num_heads)
         if heads != num_heads:
-            hint = TRANSPOSE_HINT if heads == tokens else ""
+            hint = TRANSPOSE_HINT if heads == tokens else cut_hint(heads, num_heads)
             raise ValueError(f"num_heads of {type(encoding).__name__} is {heads}, but q has {num_heads} heads{hint}")
         weights += isinstance(encoding, WeightEncoding)
         replacing = replacing or (isinstance(encoding, ScoreEncoding) and encoding.scope.replaces)

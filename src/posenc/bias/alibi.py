@@ -23,6 +23,7 @@ from posenc.arguments import check_heads, check_number, check_several
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
+from posenc.head_shares import HeadShare
 
 SLOPES = ("press", "geometric", "kerple")
 
@@ -98,6 +99,10 @@ class ALiBi(DistanceBias):
             if len(values) != num_heads or not all(math.isfinite(slope) for slope in values):
                 raise ValueError(f"slopes must be {num_heads} finite numbers, one per head, got {values}")
         self.num_heads, self.slopes, self.bias_scale = num_heads, tuple(values), float(bias_scale)
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self.slopes = self.slopes[share.heads]
 
     def of_distance(self, distance: Tensor) -> Tensor:
         slopes = [slope * self.bias_scale for slope in self.slopes]  # numbers: no cast of the module rounds them

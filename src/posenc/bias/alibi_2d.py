@@ -24,6 +24,7 @@ from posenc.bias.alibi import ALiBi
 from posenc.bias.offset import OffsetBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
+from posenc.head_shares import HeadShare
 
 
 class ALiBi2D(OffsetBias):
@@ -54,6 +55,10 @@ class ALiBi2D(OffsetBias):
         check_whole("axes", axes, most=MOST_AXES)
         self.num_heads, self.axes = num_heads, axes
         self.slopes = ALiBi(num_heads, slopes=slopes, max_exponent=max_exponent).slopes
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self.slopes = self.slopes[share.heads]
 
     def of_offset(self, offset: Tensor) -> Tensor:
         dtype = precision(offset)

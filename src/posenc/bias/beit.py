@@ -25,6 +25,7 @@ from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
 from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import HeadAxis
 
 
 class BEiTBias(OffsetBias):
@@ -69,6 +70,9 @@ class BEiTBias(OffsetBias):
     def reset_parameters(self) -> None:
         """Set the table to zero: BEiT starts without a bias."""
         nn.init.zeros_(self.table)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"table": HeadAxis(1)}
 
     def of_offset(self, offset: Tensor) -> Tensor:
         return read(self.table, offset, self.window)

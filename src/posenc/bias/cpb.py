@@ -33,6 +33,7 @@ from posenc.dtypes import precision
 from posenc.encoding import no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis
 
 Kind = Literal["swin", "paper"]
 _EDGE, _MOST, _STD = 8.0, 16.0, 0.02  # |d| at the edge of the window; the largest bias; of the first weights
@@ -99,6 +100,9 @@ class LogCPB(OffsetBias):
         nn.init.trunc_normal_(self.inner_weight, std=_STD)
         nn.init.zeros_(self.inner_bias)
         nn.init.trunc_normal_(self.outer_weight, std=_STD)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"outer_weight": QUERIES}
 
     def of_offset(self, offset: Tensor) -> Tensor:
         seen = self.log_spaced(offset)

@@ -28,6 +28,7 @@ from posenc.dtypes import precision
 from posenc.encoding import BiasEncoding, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis
 from posenc.positions import checking as position
 from posenc.structure import Network
 
@@ -93,6 +94,9 @@ class FIRE(BiasEncoding):
         self.outer.reset_parameters()
         nn.init.constant_(self.c, self.first_c)
         nn.init.constant_(self.multiplier, 1.0)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"outer.weight": QUERIES, "outer.bias": QUERIES}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Also of states in which both numbers have no axis."""

@@ -32,6 +32,7 @@ from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 
 Kind = Literal["log", "power", "bam"]
 _LEAST = 0.01
@@ -74,6 +75,7 @@ class KERPLE(DistanceBias):
         if check_flag("shift", shift) and kind != "bam":
             raise ValueError(f'shift is for kind "bam" alone, got kind={kind!r}')
         self.num_heads, self.kind = num_heads, kind
+        self._slopes = alibi_slopes(num_heads)
         self.p = nn.Parameter(torch.empty(num_heads))
         self.a = None if kind == "bam" else nn.Parameter(torch.empty(num_heads))
         self.log_a = nn.Parameter(torch.empty(num_heads)) if kind == "bam" else None
@@ -89,9 +91,16 @@ class KERPLE(DistanceBias):
         if self.log_a is not None:
             nn.init.ones_(self.p)
             with torch.no_grad():
-                self.log_a.copy_(torch.tensor(alibi_slopes(self.num_heads), dtype=torch.float64).log())
+                self.log_a.copy_(torch.tensor(self._slopes, dtype=torch.float64).log())
         if self.mu is not None:
             nn.init.zeros_(self.mu)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return dict.fromkeys((name for name, _ in self.named_parameters()), QUERIES)
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self._slopes = self._slopes[share.heads]
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance, self.p)

@@ -28,6 +28,7 @@ from posenc.dtypes import precision
 from posenc.encoding import no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis
 
 
 class DistanceMLP(DistanceBias):
@@ -81,6 +82,9 @@ class DistanceMLP(DistanceBias):
         for module in (*self.linears, *self.norms):
             assert isinstance(module, Affine | nn.LayerNorm)
             module.reset_parameters()
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {f"linears.{self.layers}.{name}": QUERIES for name in ("weight", "bias")}
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance, next(self.parameters()))

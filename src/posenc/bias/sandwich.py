@@ -24,6 +24,7 @@ from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
+from posenc.head_shares import HeadShare
 
 
 class Sandwich(DistanceBias):
@@ -55,8 +56,13 @@ class Sandwich(DistanceBias):
         if dim % 2:
             raise ValueError(f"dim must be even and at least 2, got {dim}")
         self.num_heads, self.dim, self.start = num_heads, dim, start
+        self._strength = [num_heads / (8.0 * head) for head in range(1, num_heads + 1)]
         waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
         self._waves = [Frequencies([wave]) for wave in waves]
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self._strength = self._strength[share.heads]
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance)
@@ -64,8 +70,7 @@ class Sandwich(DistanceBias):
         total = torch.zeros(distance.shape, dtype=wide, device=distance.device)
         for wave in self._waves:
             total = total + angles(distance, wave, wide).squeeze(-1).cos()
-        strength = [self.num_heads / (8.0 * head) for head in range(1, self.num_heads + 1)]
-        return total.to(dtype) * torch.tensor(strength, dtype=dtype, device=distance.device).view(
+        return total.to(dtype) * torch.tensor(self._strength, dtype=dtype, device=distance.device).view(
             -1, *[1] * distance.ndim
         )
 

@@ -24,6 +24,7 @@ from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
 from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import HeadAxis
 
 
 class SwinBias(OffsetBias):
@@ -67,6 +68,9 @@ class SwinBias(OffsetBias):
     def reset_parameters(self) -> None:
         """Draw the table anew, as Swin does: normal, standard deviation 0.02, cut off at ±2."""
         nn.init.trunc_normal_(self.table, std=0.02)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"table": HeadAxis(1)}
 
     def of_offset(self, offset: Tensor) -> Tensor:
         return read(self.table, offset, self.window)

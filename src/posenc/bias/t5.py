@@ -25,6 +25,7 @@ from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import HeadAxis
 
 MOST_BUCKETS = 2**12  # whose edges are powers of integers
 
@@ -119,6 +120,9 @@ class T5Bias(DistanceBias):
     def reset_parameters(self) -> None:
         """Draw the table anew: normal."""
         nn.init.normal_(self.weight, std=self.init_std)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"weight": HeadAxis(1)}
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The row of the table for each ``distance = p_key − p_query``; int64, same shape."""

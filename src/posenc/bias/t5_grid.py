@@ -34,6 +34,7 @@ from posenc.dtypes import precision
 from posenc.encoding import float64_if_supported
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import HeadAxis
 
 T = TypeVar("T", int, float)
 
@@ -105,6 +106,9 @@ class T5GridBias(OffsetBias):
     def reset_parameters(self) -> None:
         """Draw the tables anew: normal."""
         nn.init.normal_(self.weight, std=self.init_std)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"weight": HeadAxis(1)}
 
     @property
     def tables(self) -> tuple[Tensor, ...]:

@@ -22,6 +22,7 @@ from posenc.arguments import check_kv_heads
 from posenc.entry import Entry
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import Scaling, Spectrum
+from posenc.head_shares import HeadShare
 
 
 class MultiScale(Scaling):
@@ -45,14 +46,23 @@ class MultiScale(Scaling):
         check_base(min_base, "min_base")
         check_base(max_base, "max_base")
         self.num_heads, self.num_kv_heads, self.min_base, self.max_base = num_heads, num_kv_heads, min_base, max_base
+        low, high = math.log(min_base), math.log(max_base)
+        if num_kv_heads == 1:
+            self._bases = [math.exp((low + high) / 2)]
+        else:
+            self._bases = [math.exp(low + (high - low) * head / (num_kv_heads - 1)) for head in range(num_kv_heads)]
         self._rows: dict[int, list[list[float]]] = {}
 
     def bases(self) -> list[float]:
         """The base of each key head."""
-        low, high = math.log(self.min_base), math.log(self.max_base)
-        if self.num_kv_heads == 1:
-            return [math.exp((low + high) / 2)]
-        return [math.exp(low + (high - low) * head / (self.num_kv_heads - 1)) for head in range(self.num_kv_heads)]
+        return self._bases
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        """Become the scaling of some heads; see `Encoding.heads`."""
+        kept = share.key_heads(self.num_kv_heads)
+        of_share = {"num_heads": share.stop - share.start, "num_kv_heads": kept.stop - kept.start}
+        vars(self).update(of_share)  # options are set once; the rotation makes its tables anew
+        self._bases, self._rows = self._bases[kept], {}
 
     def _rows_of(self, pairs: int) -> list[list[float]]:
         """The frequencies of each query head; kept, because compilers cannot follow decimal arithmetic."""

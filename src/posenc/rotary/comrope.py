@@ -25,6 +25,7 @@ from posenc.arguments import check_flag, check_number, check_table
 from posenc.encoding import RotaryEncoding, Table, float64_if_supported
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import KEYS, HeadAxis
 from posenc.rotary._axes import coordinates
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
 from posenc.rotary._commuting import commuting_rotate, commuting_table
@@ -39,6 +40,9 @@ class _ComRoPE(RotaryEncoding):
     block: int
     init_std: float
     generators: nn.Parameter
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"generators": KEYS}
 
     def _times(self, like: Tensor) -> Tensor:
         """What each coordinate adds to t, ``(num_kv_heads or 1, axes, blocks)``, of the device and dtype of like."""
@@ -196,6 +200,9 @@ class ComRoPELD(_ComRoPE):
         _take(self.generators, "freqs", freqs, freqs.squeeze(1))
         _take(self.multiplier, "multiplier", multiplier, multiplier.squeeze(-1).squeeze(-1))
         return self
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return super().head_axes() | ({"multiplier": KEYS} if self.per_head else {})
 
     def _times(self, like: Tensor) -> Tensor:
         return self.multiplier.to(like.device, like.dtype)

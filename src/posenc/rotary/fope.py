@@ -36,6 +36,7 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, check_length, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
+from posenc.head_shares import KEYS, HeadAxis
 from posenc.positions import checking as position
 from posenc.rotary._axes import check_head, over_heads
 from posenc.rotary._rotate import rotate_grouped, rotate_pairs
@@ -127,7 +128,8 @@ class FoPE(RotaryEncoding):
         count = len(self._frequencies.theta)
         self.series = min(count, head_dim // 2) if series is None else series
         check_whole("series", self.series, most=head_dim // 2)
-        shape = (self.num_kv_heads if check_flag("per_head", per_head) else 1, count, self.series)
+        self.per_head = check_flag("per_head", per_head)
+        shape = (self.num_kv_heads if self.per_head else 1, count, self.series)
         learned = check_flag("learned", learned)
         self.cos_coef = nn.Parameter(torch.empty(shape), requires_grad=learned)
         both = check_flag("separate", separate)
@@ -143,6 +145,9 @@ class FoPE(RotaryEncoding):
                 nn.init.normal_(coef, std=self.noise * math.sqrt(2 / (count + series)))
                 with torch.no_grad():
                     coef.add_(torch.eye(count, series, dtype=coef.dtype, device=coef.device).expand(rows, -1, -1))
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return dict.fromkeys((name for name, _ in self.named_parameters()), KEYS) if self.per_head else {}
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, without heads where all have the same."""

@@ -29,6 +29,7 @@ from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
+from posenc.head_shares import KEYS, HeadAxis, HeadShare
 from posenc.rotary._axes import check_head, coordinates, of_sums
 from posenc.rotary._rotate import rotate_grouped
 
@@ -82,7 +83,8 @@ class GRAPEM(RotaryEncoding):
         check_choice("layout", layout, get_args(Layout))
         self.head_dim, self.base, self.log_scale = head_dim, base, log_scale
         self.layout: Layout = layout
-        self.rows = self.num_kv_heads if check_flag("per_head", per_head) else 1
+        self.per_head = check_flag("per_head", per_head)
+        self.rows = self.num_kv_heads if self.per_head else 1
         self.log_theta = nn.Parameter(torch.empty(self.rows, head_dim // 2))
         self.reset_parameters()
         place_parameters(self, device, dtype)
@@ -91,6 +93,13 @@ class GRAPEM(RotaryEncoding):
         """RoPE's frequencies."""
         with torch.no_grad():
             self.log_theta.copy_(host_float64(geometric(self.head_dim, self.base)).log() * self.log_scale)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"log_theta": KEYS} if self.per_head else {}
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self.rows = self.num_kv_heads if self.per_head else 1
 
     def frequencies(self) -> Tensor:
         """theta ``(num_kv_heads | 1, pairs)``, radians per token, in float64 where there is one."""

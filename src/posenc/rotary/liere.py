@@ -26,6 +26,7 @@ from posenc.encoding import RotaryEncoding, Table, float64_if_supported, no_auto
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
+from posenc.head_shares import HeadAxis, HeadShare
 from posenc.rotary._axes import coordinates, of_sums
 from posenc.rotary._blocks import (
     check_block,
@@ -103,6 +104,13 @@ class LieRE(RotaryEncoding):
     def reset_parameters(self) -> None:
         """Draw the generators anew."""
         nn.init.uniform_(self.generators, 0.0, self.init_scale)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"generators": HeadAxis(1, of_keys=True)} if self.per_head else {}
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self.rows = self.num_kv_heads if self.per_head else 1
 
     @torch.no_grad()
     def from_official(self, params: Tensor) -> LieRE:

@@ -26,6 +26,7 @@ from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
+from posenc.head_shares import HeadShare
 from posenc.positions import checking as position
 from posenc.positions.videos import on_all_axes
 from posenc.rotary._axes import check_head, coordinates
@@ -82,23 +83,28 @@ class MHRoPE(RotaryEncoding):
         if self.rope._fewest is not None:
             raise ValueError("scaling must give all heads the same frequencies: here a head has an axis, not a base")
         self.num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
-        self.heads = tuple(check_several("heads", heads))
-        for count in self.heads:
+        self.heads_of_axes = tuple(check_several("heads", heads))
+        for count in self.heads_of_axes:
             check_whole("heads", count, least=0)
-        if len(self.heads) < 2 or sum(self.heads) > self.num_kv_heads:
+        if len(self.heads_of_axes) < 2 or sum(self.heads_of_axes) > self.num_kv_heads:
             raise ValueError(
                 f"heads must be key heads of each of two or more axes, at most num_kv_heads = {self.num_kv_heads} in "
                 f"all, got {shown(heads)}"
             )
-        self.head_dim, self.num_heads, self.axes = head_dim, num_heads, len(self.heads)
+        self.head_dim, self.num_heads, self.axes = head_dim, num_heads, len(self.heads_of_axes)
         self.layout: Layout = layout
         self.length_dependent = self.rope.length_dependent
         place_parameters(self, device, dtype, given=scaling)
 
     def order(self) -> list[int]:
         """The axis of each key head; −1: the head does not rotate."""
-        read = [axis for axis, count in enumerate(self.heads) for _ in range(count)]
+        read = [axis for axis, count in enumerate(self.heads_of_axes) for _ in range(count)]
         return read + [-1] * (self.num_kv_heads - len(read))
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        kept = self.order()[share.key_heads(self.num_kv_heads)]  # in the order of the axes still
+        super()._keep_heads(share)
+        self.heads_of_axes = tuple(kept.count(axis) for axis in range(self.axes))
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force, of every head; see `RoPE.spectrum`."""
@@ -146,7 +152,7 @@ class MHRoPE(RotaryEncoding):
     def extra_repr(self) -> str:
         """Head, heads of each axis and of queries."""
         grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
-        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, heads={self.heads}"
+        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, heads={self.heads_of_axes}"
 
 
 def _heads(shape: Shape) -> dict[str, object]:

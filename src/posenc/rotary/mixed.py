@@ -30,6 +30,7 @@ from posenc.frequencies.host import check_base
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
+from posenc.head_shares import KEYS, HeadAxis, HeadShare
 from posenc.rotary._axes import check_head, coordinates, of_one_axis, of_sums
 from posenc.rotary._conventions import of_given
 from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
@@ -111,6 +112,7 @@ class MixedRoPE(RotaryEncoding):
         self.head_dim, self.num_heads, self.num_kv_heads, self.axes = head_dim, num_heads, num_kv_heads, axes
         self.base, self.directions, self.learned = base, directions, learned
         self.layout: Layout = layout
+        self._begun_for, self._kept = num_kv_heads, slice(0, num_kv_heads)  # key heads of the whole encoding
         self.theta = nn.Parameter(torch.empty(num_kv_heads, axes, head_dim // 2)) if learned else None
         self._fixed = None if learned else [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
         self.reset_parameters()
@@ -118,7 +120,11 @@ class MixedRoPE(RotaryEncoding):
 
     def _first(self) -> Tensor:
         """The frequencies to begin with, float64 ``(num_kv_heads, axes, pairs)``."""
-        heads, axes, pairs = self.num_kv_heads, self.axes, self.head_dim // 2
+        return self._all_first()[self._kept]
+
+    def _all_first(self) -> Tensor:
+        """Those of the whole encoding, of which this may be some heads."""
+        heads, axes, pairs = self._begun_for, self.axes, self.head_dim // 2
         if self.given is not None:
             return torch.tensor(self.given, dtype=torch.float64, device="cpu")
         if self.directions == "golden":
@@ -132,6 +138,16 @@ class MixedRoPE(RotaryEncoding):
         if self.theta is not None:
             with torch.no_grad():
                 self.theta.copy_(self._first())
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {} if self.theta is None else {"theta": KEYS}
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        kept, before = share.key_heads(self.num_kv_heads), self._kept.start
+        super()._keep_heads(share)
+        self._kept = slice(before + kept.start, before + kept.stop)
+        if self._fixed is not None:
+            self._fixed = [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
 
     @torch.no_grad()
     def from_official(self, freqs: Tensor) -> MixedRoPE:

@@ -33,6 +33,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
+from posenc.head_shares import KEYS, HeadAxis
 from posenc.rotary._axes import check_head, coordinates
 
 Initial = Literal["zero", "uniform"]
@@ -107,6 +108,9 @@ class PoPE(RotaryEncoding):
             nn.init.zeros_(self.bias)
         else:
             nn.init.uniform_(self.bias, -2 * math.pi, 0.0)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"bias": KEYS}
 
     def fixed(self, length: int | None = None) -> bool:
         """False: keys are cached as they were given, which is half of their features."""

@@ -29,6 +29,7 @@ from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
+from posenc.head_shares import HeadShare
 from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, is_default
 from posenc.rotary._default_tables import default_table
@@ -84,16 +85,31 @@ class RoPE(RotaryEncoding, RoPESpec):
         self._plain = geometric(rotary_dim, base)
         parts = [] if scaling is None else list(scaling.modules())
         self.length_dependent = any(getattr(part, "length_dependent", False) for part in parts)
-        learned = any(True for part in parts for _ in part.parameters(recurse=False))
+        self._prepare()
+        place_parameters(self, device, dtype, given=scaling)
+
+    def _prepare(self) -> None:
+        """Take from the scaling whether heads have a base each, and the table's frequencies where they are fixed."""
+        learned = self.scaling is not None and any(True for _ in self.scaling.parameters())
         self._fewest: int | None = None
         with nullcontext() if learned else real_tensors():
             spectrum = self.spectrum()
-            check_theta(spectrum.theta, rotary_dim // 2)
+            check_theta(spectrum.theta, self.rotary_dim // 2)
             if spectrum.theta.ndim == 2:  # a base a head
                 self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
             self._fixed = None if self.length_dependent or learned else RotationTable.fixed(spectrum)
         self.relative = spectrum.start is None
-        place_parameters(self, device, dtype, given=scaling)
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        if self._fewest is None:
+            return
+        super()._keep_heads(share)
+        if self.spectrum().theta.shape[0] != self.num_heads:
+            raise ValueError(
+                f"scaling has a base for each head and cannot be cut to some of them, got {self.scaling}: make the "
+                "scaling of the rank's heads yourself"
+            )
+        self._prepare()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _CONSTRUCTED and "_fixed" in self.__dict__:

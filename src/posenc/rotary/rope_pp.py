@@ -28,6 +28,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
+from posenc.head_shares import HeadShare
 from posenc.rotary.rope import RoPE
 
 Imaginary = Literal["odd", "half", "all"]
@@ -71,6 +72,10 @@ class RoPEpp(RotaryEncoding):
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
         self.head_dim, self.num_heads, self.imaginary = head_dim, num_heads, imaginary
         self.layout, self.length_dependent = self.rope.layout, self.rope.length_dependent
+        if imaginary == "half":
+            self._imaginary_heads = [head >= num_heads // 2 for head in range(num_heads)]
+        else:
+            self._imaginary_heads = [imaginary == "all" or head % 2 == 1 for head in range(num_heads)]
         place_parameters(self, device, dtype, given=scaling)
 
     @staticmethod
@@ -80,10 +85,11 @@ class RoPEpp(RotaryEncoding):
 
     def imaginary_heads(self) -> list[bool]:
         """Of each query head, whether it is imaginary."""
-        heads = range(self.num_heads)
-        if self.imaginary == "half":
-            return [head >= self.num_heads // 2 for head in heads]
-        return [self.imaginary == "all" or head % 2 == 1 for head in heads]
+        return self._imaginary_heads
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self._imaginary_heads = self._imaginary_heads[share.heads]
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies; see `RoPE.spectrum`."""

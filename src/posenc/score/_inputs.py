@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.encoding import BiasEncoding, Context, no_autocast
+from posenc.head_shares import cut_hint
 from posenc.heads import by_key_head
 
 
@@ -46,7 +47,9 @@ def checked_token_state(
     heads, *rest = sizes
     shape = (k.shape[0], heads, k.shape[2], *rest)
     if token_states.ndim != len(shape) or any(a != b for a, b in zip(token_states.shape, shape, strict=True)):
-        raise ValueError(f"token_states of {name} must be {shape}, got {tuple(token_states.shape)}")
+        kept = token_states.shape[1] if token_states.ndim > 1 else 0
+        hint = cut_hint(kept, k.shape[1]) if heads == k.shape[1] else ""
+        raise ValueError(f"token_states of {name} must be {shape}, got {tuple(token_states.shape)}{hint}")
     return token_states if token_states.dtype == dtype else token_states.to(dtype)
 
 
@@ -96,4 +99,5 @@ def check_key_heads(encoding: nn.Module, num_kv_heads: int, k: Tensor) -> None:
     if k.shape[1] % num_kv_heads:
         raise ValueError(
             f"num_kv_heads of this {type(encoding).__name__} is {num_kv_heads}, got keys of {tuple(k.shape)}"
+            f"{cut_hint(num_kv_heads, k.shape[1])}"
         )

@@ -30,8 +30,9 @@ from posenc.arguments import LONGEST, check_flag, check_heads, check_table, chec
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import KEYS, HeadAxis
 from posenc.heads import by_key_head
-from posenc.score._inputs import check_width
+from posenc.score._inputs import check_key_heads, check_width
 from posenc.structure import Counts, Structure, Vectors
 
 Gates = Literal["keys", "separate", "values"]
@@ -100,6 +101,7 @@ class CoPE(ScoreEncoding):
         self.axes = 0 if relative is None else 1
         self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
         self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))
+        self.num_kv_heads = num_kv_heads if gates == "separate" else None
         self.gate_weight: nn.Parameter | None = None  # (num_kv_heads · head_dim, dim)
         if gates == "separate":
             if dim is None or num_kv_heads is None:
@@ -125,6 +127,9 @@ class CoPE(ScoreEncoding):
             nn.init.normal_(self.relative_table, std=self.head_dim**-0.5)
         if self.gate_weight is not None:
             nn.init.kaiming_uniform_(self.gate_weight, a=math.sqrt(5))  # as nn.Linear
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {} if self.gate_weight is None else {"gate_weight": KEYS}
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """Gate keys ``(batch, num_kv_heads, tokens, head_dim)`` in the dtype of x, where they are separate."""
@@ -184,6 +189,7 @@ class CoPE(ScoreEncoding):
             raise ValueError(
                 "x must be given to attention for gates='separate', or token_states = what token_state(x) gave"
             )
+        check_key_heads(self, self.num_kv_heads or 1, context.k)
         heads, tokens = context.token_state.shape[1:3]
         if context.q.shape[1] % heads or tokens != context.k.shape[2]:
             raise ValueError(

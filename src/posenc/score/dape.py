@@ -29,6 +29,7 @@ from posenc.bias.kerple import KERPLE
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import HeadShare
 from posenc.score._inputs import bias_at
 from posenc.structure import HeadMixing
 
@@ -80,6 +81,12 @@ class DAPE(ScoreEncoding):
         """Draw f anew, as PyTorch draws linear layers; the bias draws its own."""
         self.inner.reset_parameters()
         self.outer.reset_parameters()
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        raise ValueError(
+            "DAPE has no heads to take: its network reads the scores of all heads at once; gather the heads, or share "
+            "out tokens instead (posenc.distributed.sharded_attention)"
+        )
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         bias = bias_at(self.bias, context, scores.dtype)

@@ -31,6 +31,7 @@ from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import HeadAxis
 from posenc.score._inputs import own_index, sum_of_later_gates, token_state_of, wide_linear
 from posenc.structure import Decay
 
@@ -99,6 +100,10 @@ class DataDependentALiBi(ScoreEncoding):
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             nn.init.constant_(self.bias, self.bias_init)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        of_each = HeadAxis(repeats=1 if self.form == "causal" else 2)
+        return dict.fromkeys((name for name, _ in self.named_parameters()), of_each)
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """Of each token, in float32 or better: log gates ``(batch, heads, tokens, 1 | 2)``, or q̃ and k̃ end to end."""

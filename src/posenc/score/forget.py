@@ -38,6 +38,7 @@ from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 from posenc.score._inputs import checked_token_state, sum_of_later_gates, wide_linear
 from posenc.structure import Decay
 
@@ -104,6 +105,12 @@ class ForgetGate(ScoreEncoding):
         self.dim, self.num_heads, self.kind = dim, num_heads, kind
         self.scaled = check_flag("scaled", scaled)
         self.decay_time, self.init_std = decay_time, init_std
+        self._decay_times: list[float] | None = None
+        if decay_time is not None:
+            first, last = (math.log(t) for t in decay_time)
+            self._decay_times = [
+                math.exp(first + (last - first) * head / max(1, num_heads - 1)) for head in range(num_heads)
+            ]
         self.weight = nn.Parameter(torch.empty(num_heads, dim)) if kind == "data" else None
         self.bias = None if kind == "fixed" else nn.Parameter(torch.empty(num_heads))
         self.reset_parameters()
@@ -122,10 +129,17 @@ class ForgetGate(ScoreEncoding):
 
     def decay_times(self) -> list[float]:
         """T of each head, tokens, as the constructor was told."""
-        if self.decay_time is None:
+        if self._decay_times is None:
             raise ValueError("decay_time was not given")
-        first, last = (math.log(t) for t in self.decay_time)
-        return [math.exp(first + (last - first) * h / max(1, self.num_heads - 1)) for h in range(self.num_heads)]
+        return self._decay_times
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return dict.fromkeys((name for name, _ in self.named_parameters()), QUERIES)
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        if self._decay_times is not None:
+            self._decay_times = self._decay_times[share.heads]
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """Log gates ``(batch, heads, tokens)`` in float32 or better, where they depend on x."""

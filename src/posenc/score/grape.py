@@ -30,6 +30,7 @@ from posenc.dtypes import softplus
 from posenc.encoding import Context, ScoreEncoding, float64_if_supported, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 from posenc.heads import by_key_head
 from posenc.score._inputs import check_width
 
@@ -93,6 +94,13 @@ class GRAPEA(ScoreEncoding):
         for direction in (self.u, self.v):
             if direction is not None:
                 nn.init.normal_(direction, std=self.head_dim**-0.5)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return dict.fromkeys((name for name, _ in self.named_parameters()), QUERIES)
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self._slopes = self._slopes[share.heads]
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         q, k = context.q, context.k

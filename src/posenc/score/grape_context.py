@@ -31,6 +31,7 @@ from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import host_float64
+from posenc.head_shares import KEYS, HeadAxis, HeadShare
 from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 
@@ -92,10 +93,10 @@ class GRAPEContext(ScoreEncoding):
         check_number("init_std", init_std, least=0)
         self.dim, self.head_dim, self.num_kv_heads, self.base = dim, head_dim, num_kv_heads, base
         self.omega_scale, self.start, self.init_std = omega_scale, start, init_std
-        self.phases = num_kv_heads if check_flag("per_head_phase", per_head_phase) else 1
-        self.log_theta = nn.Parameter(
-            torch.empty(num_kv_heads if check_flag("per_head", per_head) else 1, head_dim // 2)
-        )
+        self.per_head = check_flag("per_head", per_head)
+        self.per_head_phase = check_flag("per_head_phase", per_head_phase)
+        self.phases = num_kv_heads if self.per_head_phase else 1
+        self.log_theta = nn.Parameter(torch.empty(num_kv_heads if self.per_head else 1, head_dim // 2))
         self.weight = nn.Parameter(torch.empty(self.phases, dim))
         self.bias = nn.Parameter(torch.empty(self.phases))
         self.reset_parameters()
@@ -107,6 +108,14 @@ class GRAPEContext(ScoreEncoding):
             self.log_theta.copy_(host_float64(geometric(self.head_dim, self.base)).log())
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.constant_(self.bias, self.start + math.log(-math.expm1(-self.start)))
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        of_phases = {"weight": KEYS, "bias": KEYS} if self.per_head_phase else {}
+        return of_phases | ({"log_theta": KEYS} if self.per_head else {})
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self.phases = self.num_kv_heads if self.per_head_phase else 1
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """Logits of the increments ``(batch, num_kv_heads | 1, tokens)`` in float32 or better."""

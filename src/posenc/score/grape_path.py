@@ -29,6 +29,7 @@ from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
+from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 from posenc.rotary._rotate import rotate_pairs
 from posenc.score._inputs import sum_of_later_gates, token_state_of, wide_linear
 
@@ -90,6 +91,13 @@ class GRAPEAP(ScoreEncoding):
         """The projection drawn anew, normal."""
         if self.weight is not None:
             nn.init.normal_(self.weight, std=self.init_std)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {} if self.weight is None else {"weight": QUERIES}
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        self._slopes = self._slopes[share.heads]
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """p ``(batch, heads, tokens, path_dim)`` in float32 or better, where it is projected from x."""

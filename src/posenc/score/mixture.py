@@ -26,6 +26,7 @@ from posenc.bias.alibi import ALiBi
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, RotaryEncoding, ScoreEncoding, softcapped
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 from posenc.rotary.rope import RoPE
 from posenc.score._inputs import bias_at, own_index, products, token_state_of, wide_linear
 
@@ -104,6 +105,14 @@ class Mixture(ScoreEncoding):
         for parameter in (self.logits, self.weight):
             if parameter is not None:
                 nn.init.zeros_(parameter)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"logits": QUERIES} | ({} if self.weight is None else {"weight": QUERIES})
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        super()._keep_heads(share)
+        for weighted in self._weighted:
+            weighted.num_heads = self.num_heads
 
     def weights_of(self, x: Tensor | None = None) -> Tensor:
         """How far heads heed members, ``(heads, members)``; rows sum to 1.

@@ -32,6 +32,7 @@ from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import KEYS, HeadAxis
 from posenc.heads import by_key_head
 from posenc.score._inputs import check_key_heads, check_width, products, token_state_of, wide_linear
 from posenc.structure import Reflections, single_sequence
@@ -110,6 +111,9 @@ class PaTH(ScoreEncoding):
                 nn.init.normal_(weight, std=self.init_std)
         nn.init.uniform_(self.taps, -(self.conv**-0.5), self.conv**-0.5)
         nn.init.zeros_(self.beta_bias)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"up": KEYS, "taps": HeadAxis(1, of_keys=True), "beta_weight": KEYS, "beta_bias": KEYS}
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """w̃ and beta end to end, ``(batch, num_kv_heads, tokens, head_dim + 1)``, in float32 or better."""

@@ -30,6 +30,7 @@ from posenc.encoding import Context, Reads, ScoreEncoding, Table, float64_if_sup
 from posenc.entry import Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
+from posenc.head_shares import KEYS, HeadAxis
 from posenc.rotary.rope import RoPE
 from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_table, table_of_queries
@@ -120,6 +121,9 @@ class RePo(ScoreEncoding):
         """Weights drawn anew, normal within three standard deviations: positions start near 0."""
         for weight in (self.gate, self.content, self.final):
             nn.init.trunc_normal_(weight, std=self.init_std, a=-3 * self.init_std, b=3 * self.init_std)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"final": KEYS}
 
     def token_state(self, x: Tensor) -> Tensor | None:
         """Positions before any mixing, ``(batch, num_kv_heads, tokens)``, in float32 or better."""

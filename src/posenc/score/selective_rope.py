@@ -35,6 +35,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_sup
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
+from posenc.head_shares import KEYS, HeadAxis, HeadShare
 from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 from posenc.structure import single_sequence
@@ -112,6 +113,7 @@ class SelectiveRoPE(ScoreEncoding):
             check_choice("gate", gate, get_args(Gate))
         self.dim, self.head_dim, self.num_kv_heads, self.pairs = dim, head_dim, num_kv_heads, head_dim // 2
         self.rank, self.gate, self.base = rank, gate, base
+        self._shares, self._kept = num_kv_heads, slice(0, num_kv_heads)  # of x, one a key head of the whole encoding
         self.span, self.activation = taps, check_flag("activation", activation)
         self.scope = Scope(by_rows=False, look_back=1 if taps is None else taps - 1)
         self._temperatures = [temperature * t for t in _temperatures(head_dim, base)]
@@ -147,12 +149,22 @@ class SelectiveRoPE(ScoreEncoding):
             with torch.no_grad():
                 self.temperature.copy_(torch.tensor(self._temperatures, dtype=torch.float64, device="cpu"))
 
+    def head_axes(self) -> dict[str, HeadAxis]:
+        axes = {"taps": HeadAxis(1, of_keys=True)} | dict.fromkeys(
+            ("up", "lengths", "bias", "gate_up", "gate_bias"), KEYS
+        )
+        return {name: axis for name, axis in axes.items() if getattr(self, name) is not None}
+
+    def _keep_heads(self, share: HeadShare) -> None:
+        self._kept = share.key_heads(self.num_kv_heads)
+        super()._keep_heads(share)
+
     def token_state(self, x: Tensor) -> Tensor | None:
         """Raw angles, gates end to end, ``(batch, num_kv_heads, tokens, pairs [+ 1 | + pairs])``, float32 or more."""
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(f"x must be (batch, tokens, dim = {self.dim}), got {tuple(x.shape)}")
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        shares = wide.unflatten(-1, (self.num_kv_heads, -1))  # type: ignore[no-untyped-call]
+        shares = wide.unflatten(-1, (self._shares, -1))  # type: ignore[no-untyped-call]
         shares = shares * (shares.square().sum(-1, keepdim=True) + _EPS).rsqrt()
         flat = shares.flatten(2)
         if self.down is not None:
@@ -160,6 +172,7 @@ class SelectiveRoPE(ScoreEncoding):
         else:
             assert self.lengths is not None
             unit = F.normalize(self.up.to(wide.dtype), dim=-2) * self.lengths.to(wide.dtype).view(-1, 1, 1)
+            shares = shares[:, :, self._kept]
             raw = torch.cat([wide_linear(s, m.mT) for s, m in zip(shares.unbind(2), unit.unbind(0), strict=True)], -1)
         parts = [raw.unflatten(-1, (self.num_kv_heads, -1))]  # type: ignore[no-untyped-call]
         if self.gate_up is not None:

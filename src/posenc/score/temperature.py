@@ -34,6 +34,7 @@ from posenc.arguments import LONGEST, check_flag, check_heads, check_number, che
 from posenc.encoding import Context, Reads, ScoreEncoding, float64_if_supported
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis
 from posenc.structure import Factor
 
 Count = Literal["visible", "position"]
@@ -103,6 +104,9 @@ class SSMax(Temperature):
         nn.init.constant_(self.scale, self.first)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return dict.fromkeys((name for name, _ in self.named_parameters()), QUERIES)
 
     def factor(self, context: Context) -> Tensor:
         logs = _logs(context, self.count)  # (batch | 1, heads | 1, queries)

@@ -21,6 +21,7 @@ from posenc.arguments import LONGEST, check_heads, check_number, check_table, ch
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis
 from posenc.score._inputs import token_state_of, wide_linear
 from posenc.structure import Vectors
 
@@ -85,6 +86,9 @@ class TokenRelativeBias(ScoreEncoding):
         """Draw weights and profiles anew: normal."""
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.normal_(self.profiles, std=self.init_std)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"weight": QUERIES}
 
     def token_state(self, x: Tensor) -> Tensor:
         """r of each token, ``(batch, heads, tokens, relative_dim)``, in float32 or better."""

@@ -29,6 +29,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
+from posenc.head_shares import QUERIES, HeadAxis
 from posenc.score._inputs import check_width
 from posenc.structure import Column, Structure, Vectors
 
@@ -119,6 +120,11 @@ class TransformerXL(ScoreEncoding):
                 nn.init.normal_(parameter, std=self.init_std)
         if self.table_bias is not None:
             nn.init.zeros_(self.table_bias)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        of_rows = {"u": QUERIES, "v": QUERIES, "weight": QUERIES}
+        of_tables = {"u": QUERIES, "table": HeadAxis(1), "table_bias": HeadAxis(1)}
+        return of_rows if self.table is None else of_tables
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         q = context.q_content

@@ -24,6 +24,7 @@ from posenc.arguments import check_flag, check_heads, check_number
 from posenc.encoding import Context, Reads, WeightEncoding
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.head_shares import QUERIES, HeadAxis
 from posenc.structure import Sink
 
 
@@ -75,6 +76,9 @@ class AttentionSink(WeightEncoding):
     def reset_parameters(self) -> None:
         """The logits back to where they begin."""
         nn.init.constant_(self.logits, self.logit)
+
+    def head_axes(self) -> dict[str, HeadAxis]:
+        return {"logits": QUERIES}
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         if context.mask is not None:
