@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import Any
 import pytest
 
 import posenc_cli
-from posenc.hf import extend_config, read_rope
+from posenc.hf import convert_config, extend_config, read_rope
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.config.text_config import find_text_config
+from posenc.hf.config.text_config import find_text_config, max_length
+from posenc.hf.families import ROTATIONS
 from posenc.hf.plan.documented import DOCUMENTED
 from posenc.hf.plan.plan import Refused
+from posenc.hf.plan.reread import misread_by_transformers
 from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 10000.0,
@@ -96,6 +100,28 @@ def test_a_size_that_the_authors_did_not_extend_has_no_recipe() -> None:
     assert (plan.method, plan.factor, plan.original, plan.documented) == ("yarn", 4.0, 32768, None)
 
 
+@pytest.mark.parametrize(
+    ("keys", "length", "plan"),
+    [
+        ({"model_type": "qwen2", "max_position_embeddings": 40960, "rope_theta": 1e6}, 131072, ("QwQ-32B", 4.0, 32768)),
+        ({"model_type": "glm4", "max_position_embeddings": 32768, "rope_theta": 1e4}, 131072,
+         ("GLM-4-0414", 4.0, 32768)),
+        ({"model_type": "qwen3_moe", "max_position_embeddings": 262144, "rope_theta": 1e7}, 2**20,
+         ("Qwen3-Coder-480B-A35B", 4.0, 262144)),
+        ({"model_type": "qwen3_next", "max_position_embeddings": 262144, "rope_theta": 1e7}, 1010000,
+         ("Qwen3-Next", 4.0, 262144)),
+        ({"model_type": "qwen2_5_vl", "max_position_embeddings": 128000, "rope_theta": 1e6,
+          "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, 131072, ("Qwen2.5-VL", 4.0, 32768)),
+        ({"model_type": "bailing_moe_v2", "max_position_embeddings": 32768, "rope_theta": 6e5}, 131072,
+         ("Ling 2.0", 4.0, 32768)),
+    ],
+)  # fmt: skip
+def test_recipes_of_model_cards(keys: dict[str, Any], length: int, plan: tuple[str, float, int]) -> None:
+    found = extend_config({"head_dim": 128, "hidden_size": 2048, "num_attention_heads": 16, **keys}, length).plan
+    assert found.documented is not None
+    assert (found.documented.model, found.factor, found.original) == plan
+
+
 def test_a_recipe_is_not_for_another_base() -> None:
     other = {**PUBLISHED["Qwen/Qwen3-8B"], "rope_theta": 5000000}
     change = extend_config(other, 81920).change
@@ -113,6 +139,112 @@ def test_compressed_attention_reaches_beyond_its_window() -> None:
     config = extend_config(PUBLISHED["deepseek-ai/DeepSeek-V4-Flash"], 2**21).config
     assert config["rope_scaling"]["factor"] == 32
     assert config["rope_theta"] == PUBLISHED["deepseek-ai/DeepSeek-V4-Flash"]["rope_theta"]
+
+
+MODERNBERT = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6, "max_position_embeddings": 8192,
+              "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "local_attention": 128,
+              "global_attn_every_n_layers": 3}  # fmt: skip
+YARN_2 = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(
+    ("config", "full", "sliding"),
+    [
+        ({"model_type": "modernbert", **MODERNBERT}, {"rope_theta": 160000.0}, {"rope_theta": 10000.0}),
+        ({"model_type": "modernbert-decoder", **MODERNBERT}, {"rope_theta": 160000.0}, {"rope_theta": 10000.0}),
+        ({**PUBLISHED["XiaomiMiMo/MiMo-V2-Flash"], "max_position_embeddings": 8192},
+         {"rope_theta": 5000000, "partial_rotary_factor": 0.334},
+         {"rope_theta": 10000, "partial_rotary_factor": 0.334}),
+    ],
+    ids=lambda value: value.get("model_type"),
+)  # fmt: skip
+def test_a_block_for_each_kind_of_layers_where_version_4_has_no_keys(
+    config: dict[str, Any], full: dict[str, Any], sliding: dict[str, Any]
+) -> None:
+    """transformers puts ModernBERT's flat rope_scaling into both kinds, and MiMo-V2's class reads none."""
+    extension = extend_config(config, 16384)
+    assert extension.config["rope_parameters"] == {
+        "full_attention": {**YARN_2, **full}, "sliding_attention": {"rope_type": "default", **sliding},
+    }  # fmt: skip
+    assert "rope_scaling" not in extension.config
+    assert any("a block for each kind of layers" in note for note in extension.notes)
+    without_code = {key: value for key, value in extension.config.items() if key != "auto_map"}
+    assert misread_by_transformers(without_code) == ""
+
+
+def test_a_class_that_takes_few_rope_types() -> None:
+    """PhiMoE's class asks for the gains under keys of its own, and Cosmos 3 Edge's for rope type default."""
+    sizes = {"max_position_embeddings": 4096, "rope_theta": 1e4, "hidden_size": 256, "num_attention_heads": 4}
+    extension = extend_config({"model_type": "phimoe", **sizes}, 8192)
+    block = extension.config["rope_scaling"]
+    assert block["rope_type"] == "longrope"
+    assert block["short_mscale"] == block["long_mscale"] == pytest.approx(0.1 * math.log(2) + 1)
+    assert misread_by_transformers(extension.config) == ""
+    with pytest.raises(Refused) as error:
+        extend_config({"model_type": "cosmos3_edge_text", **sizes, "rope_theta": 1e8}, 8192)
+    assert error.value.code == "rope types of the class"
+
+
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [
+        ({"model_type": "glm4_moe_lite"}, 1.0), ({"model_type": "deepseek_v3"}, 1.0),
+        ({"model_type": "deepseek_v2"}, 0.707), ({"model_type": "llama", "head_dim": 64}, None),
+    ],
+)  # fmt: skip
+def test_yarn_under_latent_attention(config: dict[str, Any], scale: float | None) -> None:
+    latent = {"hidden_size": 512, "num_attention_heads": 4, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+              "v_head_dim": 128, "kv_lora_rank": 512, "max_position_embeddings": 4096, "rope_theta": 1e4}  # fmt: skip
+    sizes = latent if scale is not None else {"max_position_embeddings": 4096, "rope_theta": 1e4}
+    extension = extend_config({**sizes, **config}, 16384)
+    block = extension.config["rope_scaling"]
+    assert (block.get("mscale"), block.get("mscale_all_dim")) == (scale, scale)
+    read = read_rope(extension.config)
+    gain = 1.0 if scale is not None else 0.1 * math.log(4) + 1
+    assert float(text_rope(read.rotation).spectrum().gain) == pytest.approx(gain)
+    assert read.softmax_factor() == pytest.approx((0.1 * (scale or 0) * math.log(4) + 1) ** 2)
+    assert not [finding for finding in read.findings if finding.alarms]
+    assert misread_by_transformers(extension.config) == ""
+
+
+def test_what_transformers_would_read_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "m", LLAMA)
+    monkeypatch.setattr("posenc.hf.extend.config_only.misread_by_transformers", lambda config: "KeyError: 'factor'")
+    with pytest.raises(Refused) as error:
+        extend_config(folder, 8192, out=tmp_path / "new")
+    assert error.value.code == "read otherwise"
+    assert not (tmp_path / "new").exists()
+
+
+def test_transformers_reads_a_flat_block_of_several_kinds_otherwise() -> None:
+    """What was written for MiMo-V2 once: its class fails on the flat block, and posenc says so."""
+    flat = {
+        "model_type": "mimo_v2_flash",
+        "num_hidden_layers": 6,
+        "max_position_embeddings": 16384,
+        "rope_scaling": YARN_2,
+    }
+    assert misread_by_transformers(flat) != ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spelling", ["v4", "v5"])
+def test_transformers_reads_what_is_written_for_every_model_type(spelling: str) -> None:
+    """Every model type that posenc and transformers know, at four times its length, in either version's spelling."""
+    mapping = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    read, wrong = 0, {}
+    for model_type in sorted(set(ROTATIONS) & set(mapping)):
+        config = json.loads(json.dumps(mapping[model_type]().to_dict(), default=str))
+        try:
+            config = convert_config(config, spelling).config
+            written_config = extend_config(config, 4 * (max_length(find_text_config(config)) or 4096)).config
+        except ValueError:  # refused, or sizes that posenc does not read
+            continue
+        read += 1
+        if misread := misread_by_transformers(written_config):
+            wrong[model_type] = misread
+    assert wrong == {}
+    assert read > 80
 
 
 @pytest.mark.parametrize("recipe", DOCUMENTED, ids=lambda recipe: recipe.model)

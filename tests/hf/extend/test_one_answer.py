@@ -107,7 +107,7 @@ def test_extend_of_a_live_model_follows_the_authors() -> None:
                          rope_parameters=rope)  # fmt: skip
     rotations = RotaryModules(Qwen3ForCausalLM(config))
     assert rotations.original_length == 32768
-    plan = plan_extension(rotations.read.text_config, 131072)
+    plan = plan_extension(rotations.read.config, 131072)
     assert (plan.method, plan.factor, plan.original, plan.start) == ("yarn", 4.0, 32768, 32768)
     for written in (rotations.config_of(plan), rotations.planned_config("yarn", 32768, 131072)):
         assert written["rope_parameters"] == {

@@ -108,7 +108,7 @@ class RotaryModules:
         if (known := planned_method(method)) is not None:
             try:
                 start = None if original_length == self.original_length else original_length
-                plan = plan_extension(self.read.text_config, length, known, start)
+                plan = plan_extension(self.read.config, length, known, start)
             except Refused:  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
                 return scaled_config(self, method, original_length, length)
             if plan.change is not None:

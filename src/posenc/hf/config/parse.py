@@ -30,9 +30,10 @@ from posenc.hf.config.text_config import (
     length_key,
     max_length,
 )
-from posenc.hf.config.write import GONE, SHARES, places, put, rotary_dim
+from posenc.hf.config.write import SHARES, places, put, rotary_dim
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding, MalformedError, NotReadError
+from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
 
@@ -206,7 +207,7 @@ def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) ->
     twice = {conflict.key for conflict in rope_block.conflicts}
     changed: set[str] = set()
     for key in {**values, **mended}:
-        value = mended.get(key, GONE)
+        value = mended.get(key, REMOVED)
         same = key in values and type(values[key]) is type(value) and values[key] == value
         if key == LENGTH:
             changed.add(length_key(text_config))
@@ -214,7 +215,7 @@ def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) ->
         elif not same or key in twice:
             for path in places(rope_block, key):  # a key outside the blocks becomes null, so that merging removes it
                 changed.add(path[0])
-                put(config, path, None if value is GONE and len(path) == 1 else value)
+                put(config, path, None if value is REMOVED and len(path) == 1 else value)
     tops = {path[0] for paths in rope_block.sources.values() for path in paths} | set(rope_block.target[:1])
     return {name: value for name, value in config.items() if name in tops | changed}
 

@@ -119,7 +119,8 @@ def _with_base(text_config: TextConfig, block: RopeBlock) -> Block:
 def _block_keys(block: RopeBlock) -> Block:
     """What a config gives for a block, without a training length outside of it (Phi-3), which both versions read."""
     keys_of_block = dict(block.values or {})
-    if all(len(path) == 1 for path in block.sources.get(_ORIGINAL, ())):
+    places = block.sources.get(_ORIGINAL, ())
+    if places and all(len(path) == 1 for path in places):
         keys_of_block.pop(_ORIGINAL, None)
     return keys_of_block
 

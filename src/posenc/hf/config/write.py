@@ -27,6 +27,7 @@ from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import TextConfig, head_dim, length_key
+from posenc.hf.json_text import REMOVED
 from posenc.hf.sources.load import Config
 
 _EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
@@ -74,7 +75,6 @@ def _scalings(layers: Layers) -> list[object]:
 
 
 SHARES = ("partial_rotary_factor", "rotary_dim")
-GONE = object()
 _FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which the declared length can stand
 
 
@@ -122,7 +122,7 @@ def write_rotations(
 
 
 def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
-    """New values by the place where they go; `GONE` for keys that no longer apply."""
+    """New values by the place where they go; `REMOVED` for keys that no longer apply."""
     changes: dict[Path, Any] = {}
     same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
     keys = text_config.rotation.dynamic_keys
@@ -146,7 +146,7 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
         idle = key in (*SHARES, *PRESERVED, *kept) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
-            changes |= {path: GONE for path in places(rope_block, key) if len(path) > 1}
+            changes |= {path: REMOVED for path in places(rope_block, key) if len(path) > 1}
     return changes
 
 
@@ -184,13 +184,13 @@ def share_of(rope: RoPESpec) -> float:
 
 
 def put(config: Config, path: Path, value: Any) -> None:
-    """Set a value, or take the key away for `GONE`."""
+    """Set a value, or take the key away for `REMOVED`."""
     inner = config
     for name in path[:-1]:
         if not isinstance(inner.get(name), dict):
             inner[name] = {}
         inner = inner[name]
-    if value is GONE:
+    if value is REMOVED:
         inner.pop(path[-1], None)
     else:
         inner[path[-1]] = value

@@ -5,26 +5,25 @@
     extend_config("my-model", 131072, out="my-model-128k")
 
 Only the rope block and the declared length change, in the file's own text (`posenc.hf.json_text`): every other key,
-the spelling of version 4 or 5 and the layout of the file stay. A block of version 5 always carries rope_theta, without
-which transformers takes the family's default base.
+the spelling of version 4 or 5 and the layout of the file stay, unless that spelling cannot say what is meant. A block
+of version 5 always carries rope_theta, without which transformers takes the family's default base. What is written is
+read again, by posenc and, where it is installed, by transformers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, shown
-from posenc.hf.config.rope_block import RopeBlock
 from posenc.hf.config.rope_config import read_rope
-from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.text_config import TextConfig, find_text_config
 from posenc.hf.json_text import edited
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.plan.plan import BlockChange, KeyPath, Plan, check_method, plan_extension
+from posenc.hf.plan.plan import BlockChange, KeyPath, Plan, Refused, check_method, plan_extension
+from posenc.hf.plan.reread import misread_by_transformers
 from posenc.hf.serving.lines import Line, engine_lines
 from posenc.hf.sources.config_files import (
     CONFIG,
@@ -156,6 +155,10 @@ def extend_config(
     extension = _extended(files, length, method, original_length, folder)
     if extension.already or not (in_place or out is not None):
         return extension
+    if misread := misread_by_transformers(extension.config):
+        model_type = extension.config.get("model_type")
+        reason = f"transformers would read the written config of {model_type} otherwise: {misread}"
+        raise Refused("read otherwise", reason, "nothing is written; leave --out out to see the keys")
     if out is not None:
         write_out(files, extension.files, Path(out))
         return replace(extension, written=str(out))
@@ -182,7 +185,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     else:
         texts = {name: edited(files.texts[name], values) for name, values in changed.items()}
         changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
-    _check_written(changed_config, text_config, plan.changes)
+    read_rope(changed_config)
     lines = engine_lines(changed_config, length, folder, gguf=files.gguf)
     return ConfigExtension(
         files.model, length, declared, plan, changed_config, changed, texts, diff, tuple(_costs(plan, folder)),
@@ -251,19 +254,3 @@ def _costs(plan: Plan, folder: str) -> list[str]:
         costs.append("Linear scaling slows fast pairs too; it was published with fine-tuning (arXiv 2306.15595).")
     nothing = "Nothing is trained here. " if change.documented is None else ""
     return [*costs, f"{nothing}Measure before use: {measure}"]
-
-
-def _check_written(config: Config, before: TextConfig, changes: Sequence[tuple[RopeBlock, BlockChange]]) -> None:
-    """Read what would be written, and raise a ValueError unless it says what was meant and nothing else changed."""
-    read_rope(config)
-    after = {block.kind: block for block in find_rope_blocks(find_text_config(config))}
-    meant = {block.kind: {**block.effective, **change.keys} for block, change in changes}
-    for block in find_rope_blocks(before):
-        values, old = after[block.kind].effective, meant.get(block.kind, block.effective)
-        wrong = sorted(key for key, value in old.items() if values.get(key) != value)
-        follows = block.kind not in meant and wrong == ["original_max_position_embeddings"]  # the declared length
-        if block.values is not None and wrong and not follows:
-            raise ValueError(
-                f"{block.kind}: {', '.join(wrong)} would be read back as {[values.get(key) for key in wrong]}, not as "
-                f"{[old[key] for key in wrong]}: the spelling of this file has no room for it"
-            )

@@ -417,7 +417,8 @@ DECODERS: dict[str, Family] = {
             share=0.334,
             default_share=True,
             kinds={
-                FULL: KindKeys("rope_theta", 5e6, scaled=True),
+                # The class reads no rope_scaling: it drops a flat block, or fails where one stands alone.
+                FULL: KindKeys("rope_theta", 5e6, scaled=False),
                 SLIDING: KindKeys("swa_rope_theta", 1e4, scaled=False),
             },
             head_dim=192,
@@ -569,7 +570,8 @@ DECODERS: dict[str, Family] = {
         sizes=Sizes(3072, 32, 32, 4096),
     ),
     "phimoe": Family(
-        RotationRules(base=1e6),
+        # Other types need short_mscale and long_mscale too, which are no keys of theirs.
+        RotationRules(base=1e6, rope_types=("default", "longrope")),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(4096, 32, 32, 131_072),
     ),

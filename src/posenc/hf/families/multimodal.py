@@ -89,7 +89,7 @@ MULTIMODAL: dict[str, Family] = {
         since=5,
     ),
     "cosmos3_edge_text": Family(
-        RotationRules(base=1e8, head_dim=128, sections=(24, 20, 20), order="interleaved"),
+        RotationRules(base=1e8, head_dim=128, sections=(24, 20, 20), order="interleaved", rope_types=("default",)),
         sizes=Sizes(2048, 16, 28, 131_072),
         since=5,
     ),

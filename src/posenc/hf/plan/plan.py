@@ -25,25 +25,27 @@ import copy
 import difflib
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from posenc.arguments import check_whole, shown
+from posenc.arguments import check_whole, one_line, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
 from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
-from posenc.hf.config.parse import AS_IT_SAYS, rope_of
+from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, rope_of
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL, RopeBlock, at
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, block_of
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
+from posenc.hf.config.version_keys import block_of_version_5
 from posenc.hf.config.write import places, put
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
+from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
-from posenc.hf.plan.documented import Documented, documented_block, documented_for
+from posenc.hf.plan.documented import MSCALES, Documented, documented_block, documented_for
 from posenc.hf.rules.keys import OTHER_LENGTHS
 from posenc.hf.sources.load import Config
 
@@ -60,7 +62,7 @@ KeyPath = tuple[str, ...]
 Code = Literal[
     "encodings of posenc", "table", "bias", "no positions", "fixed frequencies", "bases by layer", "windows",
     "longrope", "follows the length", "alpha", "rope type", "scaled already",
-    "rope types of the class", "length not declared", "too many times",
+    "rope types of the class", "length not declared", "too many times", "read otherwise",
 ]  # fmt: skip
 
 
@@ -115,7 +117,7 @@ class Plan:
         declared: length that the config declares, in tokens; None: it declares none.
         start: tokens that the model reaches without the plan: the original length of a config without a scaling, the
             declared one of a config with a scaling; None: neither is known.
-        changes: of each rope block that changes.
+        keys: new values by their paths in the text config.
         change: what to tell of them: the first, or that the declared length alone changes; None: the config reaches
             the length as it is.
         notes: what a reader should know.
@@ -125,7 +127,7 @@ class Plan:
     length: int
     declared: int | None
     start: int | None
-    changes: tuple[tuple[RopeBlock, BlockChange], ...] = ()
+    keys: Mapping[KeyPath, Any] = field(default_factory=dict)
     change: BlockChange | None = None
     notes: tuple[str, ...] = ()
 
@@ -150,19 +152,6 @@ class Plan:
         return None if self.change is None else self.change.documented
 
     @property
-    def keys(self) -> dict[KeyPath, Any]:
-        """New values by their paths in the text config."""
-        if self.change is None:
-            return {}
-        keys: dict[KeyPath, Any] = {}
-        for block, change in self.changes:
-            keys |= _keys_of(self.text_config, block, change)
-        if self.change.method != "dynamic":  # which transformers starts from the declared length
-            copies, _ = _copied_lengths(self.text_config, self.length, self.declared)
-            keys |= {(key,): self.length for key in (length_key(self.text_config), *copies)}
-        return keys
-
-    @property
     def title(self) -> str:
         """The plan in a sentence: method, factor, original length, source."""
         if self.change is None:
@@ -178,10 +167,7 @@ class Plan:
 
     def applied_to(self, config: Config) -> Config:
         """The whole config that the plan is for, with its keys."""
-        result = copy.deepcopy(config)
-        for path, value in self.keys.items():
-            put(result, (*self.text_config.path, *path), value)
-        return result
+        return _applied(config, self.text_config, self.keys)
 
     def command(self, model: str, out: str = "DIR") -> str:
         """The command that writes it."""
@@ -217,9 +203,7 @@ def planned_method(method: object) -> str | None:
     return name if name in METHODS else None
 
 
-def plan_extension(
-    config: Config | TextConfig, length: int, method: str = AUTO, original_length: int | None = None
-) -> Plan:
+def plan_extension(config: Config, length: int, method: str = AUTO, original_length: int | None = None) -> Plan:
     """Plan how a model reaches a length by its config.
 
     Args:
@@ -229,16 +213,15 @@ def plan_extension(
         original_length: training length in tokens, where the config says another.
 
     Raises:
-        Refused: for a model that rotation does not limit (learned tables, biases, windows in every layer), and a rope
-            type that no rule extends.
+        Refused: for a model that rotation does not limit (learned tables, biases, windows in every layer), a rope type
+            that no rule extends, and a config whose class would read the new keys otherwise.
         ValueError: for lengths that contradict each other.
     """
     check_whole("length", length, most=TOKENS)
     if original_length is not None:
         check_whole("original_length", original_length, most=TOKENS)
-    root = config.config if isinstance(config, TextConfig) else config
-    text_config = config if isinstance(config, TextConfig) else find_text_config(config)
-    _check_rotation_limits(root, text_config)
+    text_config = find_text_config(config)
+    _check_rotation_limits(config, text_config)
     declared, blocks = max_length(text_config), find_rope_blocks(text_config)
     rotating = [block for block in blocks if block.values is not None]
     unscaled = all(block.effective.get("rope_type", _UNSCALED) == _UNSCALED for block in rotating)
@@ -260,8 +243,12 @@ def plan_extension(
     stay = (
         [f"{' and '.join(left)} keeps its rotation: these layers attend within a window"] if left and reaching else []
     )
-    notes = (*change.notes, *stay, *_copied_lengths(text_config, length, declared)[1])
-    return replace(plan, changes=changes, change=change, notes=notes)
+    copies, others = _copied_lengths(text_config, length, declared)
+    lengths: dict[KeyPath, Any] = {}
+    if change.method != "dynamic":  # which transformers starts from the declared length
+        lengths = {(key,): length for key in (length_key(text_config), *copies)}
+    keys, respelled = _keys_that_hold(config, text_config, blocks, changes, lengths)
+    return replace(plan, keys=keys, change=change, notes=(*change.notes, *stay, *respelled, *others))
 
 
 def plan_or_refusal(config: Config, length: int) -> Plan | Refused:
@@ -334,9 +321,9 @@ def _refuse_schemes(text_config: TextConfig, schemes: tuple[SchemeFacts, ...]) -
 
 def _reaches(text_config: TextConfig, blocks: list[RopeBlock], block: RopeBlock, original: int | None) -> bool:
     """Whether a layer that a block rotates attends to tokens further away than the original length."""
-    keys = text_config.rotation.kinds.get(block.kind)
-    if keys is not None and not keys.scaled:
-        return False
+    keys = text_config.rotation.kinds
+    if block.kind in keys and not keys[block.kind].scaled and any(other.scaled for other in keys.values()):
+        return False  # the rotation that the family leaves as it is
     kinds, unrotated = layer_kinds(text_config), set(layers_without_rope(text_config))
     named = {other.kind for other in blocks if other.kind != ALL and other is not block}
     rotated = {
@@ -397,7 +384,8 @@ def _change_of(
         raise Refused("length not declared", reason, "add --original-length TOKENS")
     if length <= start:
         raise ValueError(f"length must be more than the {start:,} tokens of the original length, got {length:,}")
-    change = _new_scaling(method, length, start, recipe)
+    latent = text_config.rotation.latent
+    change = _new_scaling(method, length, start, recipe, MSCALES.get(text_config.model_type, 1.0) if latent else None)
     taken = text_config.rotation.rope_types
     return change if not taken or change.method in taken else _as_longrope(text_config, block, change, start, taken)
 
@@ -410,27 +398,36 @@ def _as_longrope(
     Raises:
         Refused: where they depend on the length, so that no list of factors has them.
     """
-    if change.method == "dynamic":
-        reason = (
-            f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone"
-        )
+    if change.method == "dynamic" or "longrope" not in taken:
+        kinds = f"the rope types {' and '.join(taken)}" if len(taken) > 1 else f"rope type {taken[0]}"
+        reason = f"method: transformers' code of {text_config.model_type} takes {kinds} alone"
+        if "longrope" not in taken:
+            raise Refused("rope types of the class", reason, _REMAP)
         raise Refused("rope types of the class", reason, "use a method with fixed frequencies, such as yarn")
     rotation = rope_of(text_config, replace(block, values={**(block.values or {}), **change.keys}), AS_IT_SAYS)
     assert rotation is not None
-    keys = block_of(text_rope(to_longrope(rotation, start)), "transformers", {})
+    # PhiMoE's class reads the gains under these keys alone.
+    own_gains = dict.fromkeys(("short_mscale", "long_mscale")) if text_config.model_type in GAINS_OF_THEIR_OWN else {}
+    keys = block_of(text_rope(to_longrope(rotation, start)), "transformers", own_gains)
     keys = {key: value for key, value in keys.items() if key not in ("rope_theta", LENGTH)}
     note = f"{_NAMES[change.method]}'s frequencies, as a factor for each pair: transformers' class takes no other type"
     return replace(change, keys=keys, method="longrope", notes=(*change.notes, note))
 
 
-def _new_scaling(method: str, length: int, original: int, recipe: Documented | None) -> BlockChange:
+def _new_scaling(
+    method: str, length: int, original: int, recipe: Documented | None, mscale: float | None
+) -> BlockChange:
     """The scaling of a block that has none.
+
+    Under latent attention YaRN's gain goes into the scale of the softmax (mscale and mscale_all_dim), which acts on all
+    channels of a head; on rotated queries and keys it would act on the rotated channels alone, 64 of DeepSeek-V3's 192.
 
     Args:
         method: "auto" or a rope type of `METHODS`.
         length: new context length, in tokens.
         original: training length, in tokens.
         recipe: of the model's authors.
+        mscale: YaRN's mscale and mscale_all_dim under latent attention; None: other attention.
     """
     notes: list[str] = []
     followed = recipe if recipe is not None and method in (AUTO, recipe.method) else None
@@ -449,7 +446,13 @@ def _new_scaling(method: str, length: int, original: int, recipe: Documented | N
         keys["original_max_position_embeddings"] = original
     if kind == "yarn" and original < _SHORT:  # over so few tokens 32 full rotations are too many: every pair is slowed
         keys["beta_fast"] = max(2.0, original / 16)
-    if kind == "yarn":
+    if kind == "yarn" and mscale is not None:
+        keys |= {"mscale": mscale, "mscale_all_dim": mscale}
+        notes.append(
+            f"mscale and mscale_all_dim {mscale:g}, as published models with latent attention have them: no gain on "
+            f"rotated channels, and the scale of the softmax times {_gain(factor, mscale) ** 2:.5f}"
+        )
+    elif kind == "yarn":
         notes.append(f"YaRN multiplies rotated queries and keys by {_gain(factor):.5f} (0.1 ln factor + 1)")
     if kind == "dynamic":
         keys["factor"] = 1.0  # the text's own length over the original one is the scale
@@ -530,6 +533,74 @@ def _yarn_notes(block: Mapping[str, Any], old: float, new: float, latent: bool) 
 
 def _gain(factor: float, scale: float = 1.0) -> float:
     return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+_BY_KIND = (
+    "written as rope_parameters with a block for each kind of layers, which transformers 5 reads: no keys of version 4 "
+    "scale these layers alone"
+)
+Changes = tuple[tuple[RopeBlock, BlockChange], ...]
+
+
+def _keys_that_hold(
+    config: Config, text_config: TextConfig, blocks: list[RopeBlock], changes: Changes, lengths: Mapping[KeyPath, Any]
+) -> tuple[dict[KeyPath, Any], tuple[str, ...]]:
+    """New values by their paths in the text config, with a note on their spelling; each read again before it counts.
+
+    The spelling of the file stays where it can say what is meant. Where a block of version 4 would scale other layers
+    too (ModernBERT) or none (MiMo-V2), the blocks of all kinds of layers are written in the spelling of version 5.
+
+    Raises:
+        Refused: where no spelling is read back as it is meant.
+    """
+    new = {block.kind: change.keys for block, change in changes}
+    meant = {
+        block.kind: {"rope_type": _UNSCALED, **block.effective, **new.get(block.kind, {})}
+        for block in blocks if block.values is not None
+    }  # fmt: skip
+    wrong = ["rope type"]
+    if all(block.target for block, _ in changes):  # version 4's spelling has a place for each
+        kept: dict[KeyPath, Any] = {}
+        for block, change in changes:
+            kept |= _keys_of(text_config, block, change)
+        wrong = _misread(_applied(config, text_config, {**kept, **lengths}), meant, new)
+        if not wrong:
+            return {**kept, **lengths}, ()
+    changed_blocks = [
+        block if block.values is None else replace(block, values={**block.values, **new.get(block.kind, {})})
+        for block in blocks
+    ]
+    spelled: dict[KeyPath, Any] = {("rope_parameters",): block_of_version_5(text_config, changed_blocks)}
+    if text_config.get("rope_scaling") is not None:
+        spelled[("rope_scaling",)] = REMOVED
+    if len(blocks) > 1 and not _misread(_applied(config, text_config, {**spelled, **lengths}), meant, new):
+        return {**spelled, **lengths}, (_BY_KIND,)
+    reason = f"{text_config.model_type}: the new block would be read back with another {', '.join(wrong)}"
+    raise Refused("read otherwise", reason, _REMAP)
+
+
+def _misread(config: Config, meant: Mapping[str, Block], changed: Collection[str]) -> list[str]:
+    """Keys that a written config gives another value than is meant, by kind of layers; empty where all hold."""
+    try:
+        after = {block.kind: block for block in find_rope_blocks(find_text_config(config))}
+    except ValueError as error:
+        return [one_line(error)]
+    wrong = []
+    for kind, values in meant.items():
+        read = {"rope_type": _UNSCALED, **after[kind].effective} if kind in after else {}
+        different = {key for key, value in values.items() if read.get(key) != value}
+        if kind not in changed:  # whose original length may be the declared one
+            different.discard("original_max_position_embeddings")
+        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
+    return wrong
+
+
+def _applied(config: Config, text_config: TextConfig, keys: Mapping[KeyPath, Any]) -> Config:
+    """A config with other values at paths of its text part."""
+    result = copy.deepcopy(config)
+    for path, value in keys.items():
+        put(result, (*text_config.path, *path), value)
+    return result
 
 
 def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> dict[KeyPath, Any]:
