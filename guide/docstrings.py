@@ -26,17 +26,24 @@ class Described:
 
 
 def described(entry: Entry) -> Described | None:
-    """The docstring of the module that an entry's class, or its scaling, lies in; None for the empty list."""
+    """The docstring of the module that an entry's class, or its scaling, lies in; None for the empty list.
+
+    Where a module has several encodings with sources of their own, the fields are those of the class's docstring.
+    """
     cls = entry.scaling or entry.encoding
     if cls is None:
         return None
-    text = inspect.cleandoc(sys.modules[home_of(cls)].__doc__ or "")
-    start = re.search(rf"^{_FIELDS[0]}: ", text, re.M)
-    body, end = (text, "") if start is None else (text[: start.start()], text[start.start() :])
+    body, fields = _parted(inspect.cleandoc(sys.modules[home_of(cls)].__doc__ or ""))
     first, _, rest = body.partition("\n\n")
+    return Described(" ".join(first.split()), rest.strip("\n"), fields or _parted(inspect.getdoc(cls) or "")[1])
+
+
+def _parted(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring up to its fields, and the fields, which a blank line ends."""
+    start = re.search(rf"^{_FIELDS[0]}: ", text, re.M)
+    body, end = (text, "") if start is None else (text[: start.start()], text[start.start() :].partition("\n\n")[0])
     parts = re.split(rf"^({'|'.join(_FIELDS)}): ", end, flags=re.M)[1:]
-    fields = {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
-    return Described(" ".join(first.split()), rest.strip("\n"), fields)
+    return body, {name: " ".join(words.split()) for name, words in zip(parts[::2], parts[1::2], strict=True)}
 
 
 class Fenced(griffe.Extension):

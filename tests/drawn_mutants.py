@@ -48,10 +48,8 @@ EMBEDDINGS = "tests/fuzz/test_embeddings.py"
 CACHE_TESTS = ["layers/test_cache.py", "layers/test_cache_editing.py", "layers/test_moving.py"]
 GENERATORS = ["rotary/test_skew.py", "rotary/test_comrope.py", "rotary/test_liere.py"]
 SCALINGS = ["frequencies/test_scalings.py"]
-REMAPPED = ("_remapped", "dual_chunk", "lm_infinite", "rerope", "self_extend", "shifted", "streaming_llm")
 OWN = {  # where a file's tests are called otherwise
     **{f"rotary/{name}": GENERATORS for name in ("_blocks", "_commuting")},
-    **{f"score/{name}": ["score/test_remapped.py"] for name in REMAPPED},
     **{f"rotary/{name}": ["rotary/test_axial.py"] for name in ("_axes", "_conventions", "_layout")},
     **{f"frequencies/{name}": ["frequencies/test_clex.py"] for name in ("_solver",)},
     **{f"frequencies/{name}": ["rotary/test_axes_dims.py"] for name in ("dype", "riflex")},

@@ -1,4 +1,4 @@
-"""Hook point 4, scores: s_i· ← f(s_i·; q, k, tokens), given queries, keys and tokens. One file, one encoding."""
+"""Hook point 4, scores: s_i· ← f(s_i·; q, k, tokens), given queries, keys and tokens."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from posenc.score.dape import DAPE as DAPE
     from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
     from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
-    from posenc.score.dual_chunk import DualChunk as DualChunk
     from posenc.score.forget import ForgetGate as ForgetGate
     from posenc.score.grape import GRAPEA as GRAPEA
     from posenc.score.grape_context import GRAPEContext as GRAPEContext
     from posenc.score.grape_path import GRAPEAP as GRAPEAP
-    from posenc.score.lm_infinite import LMInfinite as LMInfinite
     from posenc.score.mixture import Mixture as Mixture
     from posenc.score.path import PaTH as PaTH
     from posenc.score.path import reflected as reflected
+    from posenc.score.remapped import STRING as STRING
+    from posenc.score.remapped import DualChunk as DualChunk
+    from posenc.score.remapped import LeakyReRoPE as LeakyReRoPE
+    from posenc.score.remapped import LMInfinite as LMInfinite
+    from posenc.score.remapped import ReRoPE as ReRoPE
+    from posenc.score.remapped import SelfExtend as SelfExtend
+    from posenc.score.remapped import StreamingLLM as StreamingLLM
     from posenc.score.repo import RePo as RePo
-    from posenc.score.rerope import LeakyReRoPE as LeakyReRoPE
-    from posenc.score.rerope import ReRoPE as ReRoPE
     from posenc.score.selective_rope import SelectiveRoPE as SelectiveRoPE
-    from posenc.score.self_extend import SelfExtend as SelfExtend
     from posenc.score.shaw import Shaw as Shaw
-    from posenc.score.shifted import STRING as STRING
-    from posenc.score.streaming_llm import StreamingLLM as StreamingLLM
     from posenc.score.temperature import LogN as LogN
     from posenc.score.temperature import PowerTemperature as PowerTemperature
     from posenc.score.temperature import SSMax as SSMax
@@ -54,11 +54,6 @@ HOMES = {  # the module of each name, in the order of the catalogue
     "posenc.score.grape": "GRAPEA",
     "posenc.score.grape_path": "GRAPEAP",
     "posenc.score.temperature": "LogN PowerTemperature SSMax StepTemperature",
-    "posenc.score.self_extend": "SelfExtend",
-    "posenc.score.rerope": "LeakyReRoPE ReRoPE",
-    "posenc.score.dual_chunk": "DualChunk",
-    "posenc.score.shifted": "STRING",
-    "posenc.score.lm_infinite": "LMInfinite",
-    "posenc.score.streaming_llm": "StreamingLLM",
+    "posenc.score.remapped": "SelfExtend LeakyReRoPE ReRoPE DualChunk STRING LMInfinite StreamingLLM",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, HOMES)
