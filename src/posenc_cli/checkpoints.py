@@ -271,6 +271,35 @@ def _serve() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_batch() -> argparse.ArgumentParser:
+    parser = Parser(
+        "check-batch",
+        "Packed documents, padding, positions and labels, by what the model computes.",
+        epilog="Exit code: 0 where the batch is right, 1 where it is not, 3 where that could not be decided.",
+    )
+    parser.add_argument(
+        "batch", metavar="BATCH", help="what the training loop calls the model with: a .pt of torch.save, a "
+        ".safetensors, or a .json of lists",
+    )  # fmt: skip
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--model", metavar="FOLDER", help="the model, with its weights")
+    model.add_argument(
+        "--config", metavar="PATH",
+        help="its config.json or folder alone: a small twin with a layer of each kind is asked",
+    )  # fmt: skip
+    parser.add_argument(
+        "--documents", metavar="KEY",
+        help="the entry of BATCH that numbers the documents, -1 for padding, and is not passed to the model "
+        "(default: by position ids, masks and cumulative lengths)",
+    )  # fmt: skip
+    parser.add_argument("--attention", metavar="NAME", help="eager, sdpa, flex_attention, ... (default: as configured)")
+    parser.add_argument("--no-cache", action="store_true", help="call it with use_cache=False")
+    parser.add_argument("--dtype", default="float32", help="of the weights (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the report as JSON")
+    return parser
+
+
 def _search(group: argparse._ArgumentGroup) -> None:
     """Sizes of LongRoPE's search."""
     group.add_argument("--search", type=int, metavar="N", help="candidates that a search starts with (default: 16)")
@@ -328,5 +357,5 @@ def _part(text: str) -> tuple[int, int]:
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "explain": _explain, "doctor": _doctor, "extend": _extend, "convert": _convert, "evaluate": _evaluate,
-    "attach": _attach, "gguf": _gguf, "serve": _serve,
+    "attach": _attach, "gguf": _gguf, "serve": _serve, "check-batch": _check_batch,
 }  # fmt: skip

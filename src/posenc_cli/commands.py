@@ -33,6 +33,7 @@ GROUPS = {
         "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
         "serve": Command("Print the line that serves a model in vLLM, SGLang, llama.cpp, mlx-lm.", "posenc.cli.serve"),
         "probe": Command("Test whether a running server computes positions right.", "posenc.cli.probe", "hf"),
+        "check-batch": Command("Test whether a batch is right for a model.", "posenc.cli.check_batch", "hf"),
         "engines": Command("Tell which engines were measured to compute a config right.", "posenc.cli.engines"),
     },
     "Comparing and learning:": {

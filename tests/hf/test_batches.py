@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from posenc.testing import BatchError, check_batch
+from posenc_cli import run
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -80,6 +82,33 @@ def test_a_run_with_a_leaking_collator_stops_before_its_first_step(tmp_path: Pat
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     result = trainer(tmp_path, model, flattening, every=1).train()
     assert result.global_step == 2
+
+
+def test_the_command_asks_a_twin_or_the_model_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = transformers.Qwen3NextConfig(vocab_size=1000, architectures=["Qwen3NextForCausalLM"])
+    config.save_pretrained(tmp_path / "large")
+    transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    ).save_pretrained(tmp_path / "small")
+    batch = packed()
+    torch.save(batch, tmp_path / "batch.pt")
+    lists = {key: value.tolist() for key, value in batch.items()}
+    numbered = lists | {"use_cache": False, "document": ((batch["position_ids"] == 0).cumsum(-1) - 1).tolist()}
+    (tmp_path / "batch.json").write_text(json.dumps(numbered))
+    command = ["check-batch", str(tmp_path / "batch.pt"), "--json"]
+
+    assert run([*command, "--config", str(tmp_path / "large")]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdicts"], told["twin"]) == (["leaks"], True)
+    assert {"causal-conv1d", "fla", "flash-attn"} >= set(told["kernels_not_run"]) != set()
+    assert run([*command, "--model", str(tmp_path / "small")]) == 1
+    assert run([*command, "--model", str(tmp_path / "small"), "--no-cache", "--attention", "eager"]) == 0
+    assert "eager" in json.loads(capsys.readouterr().out.split("}\n")[-2] + "}")["condition"]
+    command[1] = str(tmp_path / "batch.json")
+    assert run([*command, "--model", str(tmp_path / "small"), "--documents", "document"]) == 0
+    assert json.loads(capsys.readouterr().out)["documents_by"] == "the argument documents"
+    for wrong in ([*command, "--model", str(tmp_path / "none")], [*command, "--model", "x", "--documents", "no"]):
+        assert run(wrong) == 2
 
 
 def test_twins_are_small_and_of_the_models_class() -> None:

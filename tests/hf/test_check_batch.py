@@ -293,6 +293,121 @@ def test_ids_of_pictures_are_held_against_the_models_own_rule() -> None:
     assert report.verdicts == ("positions differ from alone",)
 
 
+def pictures_in_one_row(model: Any) -> Batch:
+    """The two documents of `picture_batch` in one row, without ids."""
+    rows = picture_batch(model)
+    ids = rows["input_ids"].reshape(1, -1)
+    kept = {key: rows[key] for key in ("image_grid_thw", "pixel_values")}
+    return kept | {"input_ids": ids, "mm_token_type_ids": (ids == IMAGE).int()}
+
+
+def ids_in_one_row(model: Any, attention_mask: Tensor | None = None) -> Tensor:
+    """Ids of the text and of M-RoPE, ``(4, 1, 32)``: by document, or by what a mask over the whole row says."""
+    row = pictures_in_one_row(model)
+    text = torch.arange(16).repeat(2)[None, None]
+    if attention_mask is None:
+        return torch.cat([text, picture_batch(model)["position_ids"].reshape(3, 1, -1)])
+    by_mask, _ = model.model.get_rope_index(
+        row["input_ids"], mm_token_type_ids=row["mm_token_type_ids"], image_grid_thw=row["image_grid_thw"],
+        attention_mask=attention_mask,
+    )  # fmt: skip
+    return torch.cat([text, by_mask])
+
+
+def roberta() -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in SIZES.items() if key not in ("num_key_value_heads", "pad_token_id")}
+    return transformers.XLMRobertaForMaskedLM(transformers.XLMRobertaConfig(**sizes, pad_token_id=1)).train()
+
+
+def thread_cases() -> Iterator[tuple[str, nn.Module, Batch, Tensor | None, str, str]]:
+    """Batches of public threads: where, the model, the batch, its documents, the verdict, a word of the remedy."""
+    llama, pack = model_of("llama"), packed(0)
+    numbers, bare = documents(pack), {"input_ids": pack["input_ids"]}
+    apart = bare | {"attention_mask": separating(pack, torch.float32)}
+    yield "huggingface/nanoVLM#201", llama, bare, numbers, "leaks", "position_ids"
+    yield "huggingface/nanoVLM#204, alex-hh/profam#495", llama, pack, None, "leaks", "use_cache=False"
+    ones = {"attention_mask": torch.ones_like(pack["input_ids"]), "use_cache": False}
+    yield "huggingface/transformers#46634", llama, pack | ones, None, "leaks", "Leave attention_mask out"
+    yield "huggingface/trl#1230", llama, bare | {"use_cache": False}, numbers, "leaks", "position_ids"
+    yield "hiyouga/LlamaFactory#7318", model_of("gpt2"), apart, numbers, "positions differ from alone", "begin at 0"
+    yield "hiyouga/LlamaFactory#7318 under RoPE", llama, apart, numbers, "separate", ""
+    yield "ndif-team/nnsight#672", model_of("gpt2"), padded(0, left=True), None, "padding counted", "position_ids"
+    mask = padded(0, left=True)["attention_mask"]
+    ids = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    yield "ndif-team/nnsight#673", model_of("gpt2"), padded(0, left=True) | ids, None, "separate", ""
+    rows = {"input_ids": rows_of(0)["input_ids"].clamp(min=2)}
+    from_zero = {"position_ids": torch.arange(21).expand(3, -1)}
+    yield (
+        "huggingface/sentence-transformers#3879",
+        roberta(),
+        rows | from_zero,
+        None,
+        ("positions differ from alone"),
+        "Leave position_ids out",
+    )
+    from_two = {"position_ids": torch.arange(2, 23).expand(3, -1)}
+    yield "huggingface/transformers#47525", roberta(), rows | from_two, None, "separate", ""
+    pictures = picture_model()
+    row, halves = pictures_in_one_row(pictures), torch.arange(32)[None] // 16
+    two_axes = {"position_ids": torch.arange(16).repeat(2)[None], "use_cache": False}
+    yield "axolotl-ai-cloud/axolotl#3817", pictures, row | two_axes, None, "leaks", "(4, rows, tokens)"
+    mended = {"position_ids": ids_in_one_row(pictures), "use_cache": False}
+    yield "axolotl-ai-cloud/axolotl#3817, mended", pictures, row | mended, halves, "separate", ""
+    first_alone = {"position_ids": ids_in_one_row(pictures, (halves == 0).long()), "use_cache": False}
+    yield (
+        "hiyouga/LlamaFactory#7754",
+        pictures,
+        row | first_alone,
+        halves,
+        "positions differ from alone",
+        ("get_rope_index"),
+    )
+    flat = {"position_ids": torch.arange(16).repeat(2).expand(4, 1, -1).clone(), "use_cache": False}
+    yield "NVIDIA-NeMo/Automodel#2172", pictures, row | flat, halves, "positions differ from alone", "get_rope_index"
+    whole = picture_batch(pictures)
+    yield "areal-project/AReaL#1093", pictures, whole | {"input_ids": whole["input_ids"].int()}, None, "separate", ""
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "numbers", "verdict", "remedy"),
+    [pytest.param(*case, id=where.replace("/", " ")) for where, *case in thread_cases()],
+)
+def test_batches_of_public_threads_get_the_verdict_of_the_thread(
+    model: nn.Module, batch: Batch, numbers: Tensor | None, verdict: str, remedy: str
+) -> None:
+    report = check_batch(model, batch, documents=numbers)
+    assert report.verdicts == (verdict,), str(report)
+    assert all(remedy in finding.remedy for finding in report.findings), str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "mixtral", "modernbert"])
+def test_flex_attention_which_has_no_pass_backward_on_a_cpu(name: str) -> None:
+    model = model_of(name, "flex_attention")
+    for said, batch, numbers in right_batches(name, 0, torch.float32):
+        report = check_batch(model, batch, documents=numbers)
+        assert report.verdicts == ("separate",), (said, str(report))
+    for kind, said, batch, numbers in planted(name, 0, torch.float32):
+        assert kind in check_batch(model, batch, documents=numbers).verdicts, said
+
+
+def test_a_long_row_is_cut_after_its_second_document_begins() -> None:
+    lengths = (5000, 3000, 2000)
+    where = torch.cat([torch.arange(n) for n in lengths])[None]
+    ids = torch.randint(1, VOCABULARY, where.shape, generator=torch.Generator().manual_seed(0))
+    labels = ids.masked_fill(where == 0, -100)
+    labels[0, 8000] = 5
+    bounds = torch.tensor([0, 5000, 8000, 10000], dtype=torch.int32)
+    batch = {"input_ids": ids, "position_ids": where, "labels": labels, "cu_seq_lens_q": bounds, "max_length_q": 5000}
+    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**SIZES | {"hidden_size": 16}))
+    report = check_batch(model.train(), batch)
+    assert report.verdicts == ("leaks", "labels cross")
+    assert (report.findings[0].token, report.findings[0].other) == (5000, 4999)
+    assert report.findings[-1].token == 8000  # beyond what the model was asked about
+    assert any("5,064" in said for said in report.checked)
+
+
 def test_wrong_arguments() -> None:
     model = model_of("llama")
     with pytest.raises(ValueError, match="input_ids"):

@@ -8,8 +8,11 @@ layers and rotation, and little else.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from os import PathLike
 from typing import Any
 
@@ -23,9 +26,14 @@ from posenc.testing.check_batch import check_batch
 
 HEADS, KEY_HEADS, EXPERTS = 4, 2, 4
 WIDEST = 1024  # channels of a twin; where a head or a family's rules need more, the model's own width stays
+CLASSES = 256  # of a narrow head; the embeddings are of the whole vocabulary
 PARAMETERS = 2_000_000_000  # the most that a twin may have
 # Of recurrences, the smallest decay rate: fresh ones forget within a document, and what they hand over underflows.
 SLOW = math.log(1e-3)
+KERNELS = {  # what modelling code calls, and the package
+    "_supports_flash_attn = True": "flash-attn", "causal_conv1d": "causal-conv1d", "mamba_ssm": "mamba-ssm",
+    "_gated_delta_rule": "fla",
+}  # fmt: skip
 AUTO = ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForImageTextToText", "AutoModel")
 
 
@@ -112,6 +120,20 @@ def twin_of(config: PretrainedConfig | str | PathLike[str]) -> PreTrainedModel:
     raise ValueError(f"config: no twin of {config.model_type} could be built: {'; '.join(failures)}")
 
 
+def narrow_head(model: PreTrainedModel) -> None:
+    """Give a model few classes: what decides lies before its head, whose logits would take the most memory by far."""
+    if isinstance(head := model.get_output_embeddings(), nn.Linear) and head.out_features > CLASSES:
+        model.set_output_embeddings(nn.Linear(head.in_features, CLASSES, bias=head.bias is not None))
+
+
+def kernels_not_run(model: nn.Module) -> list[str]:
+    """Packages whose fused kernels this model would use where they are installed, and which are not installed here."""
+    classes = {type(module).__module__ for module in model.modules()}
+    texts = [inspect.getsource(sys.modules[name]) for name in classes if name.startswith("transformers.models.")]
+    named = [package for word, package in KERNELS.items() if any(word in text for text in texts)]
+    return [package for package in named if find_spec(package.replace("-", "_")) is None]
+
+
 def shrink_layers(text: Any) -> None:
     """Keep the first layer of each kind, two layers at least."""
     kinds = list(getattr(text, "layer_types", None) or [])
@@ -156,6 +178,21 @@ def shrink_widths(config: Any) -> None:
             continue
         if hasattr(vision, "out_hidden_size") == (name == "out_hidden_size") and hasattr(vision, "embed_dim"):
             setattr(vision, name, hidden)
+
+
+def loaded(path: str | PathLike[str], dtype: torch.dtype, implementation: str | None = None) -> PreTrainedModel:
+    """The model of a folder, of the class that its configuration names."""
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None)
+    options = {} if implementation is None else {"attn_implementation": implementation}
+    for make in ([kind] if kind is not None else []) + [getattr(transformers, auto) for auto in AUTO]:
+        try:
+            model: PreTrainedModel = make.from_pretrained(path, dtype=dtype, trust_remote_code=False, **options)
+            return model
+        except ValueError as error:
+            if "Unrecognized configuration class" not in str(error):
+                raise
+    raise ValueError(f"no class of transformers for the model type {config.model_type} gives logits of tokens")
 
 
 def built(config: PretrainedConfig) -> PreTrainedModel:

@@ -27,6 +27,7 @@ Kind = Literal[
 PADDING = -1
 IGNORED = -100  # a label that no loss counts, as in PyTorch and transformers
 ROWS, DOCUMENTS = 2, 4  # rows of a batch, and documents of a row, that are looked at
+TOKENS, NEXT = 4096, 64  # tokens of a row that are looked at; where the first document is longer, so many after its end
 ROUNDING = 32.0  # times the effect of one rounding of the embeddings that a difference must exceed
 CUMULATIVE = ("cu_seq_lens_q", "cu_seqlens", "cu_seq_lens", "cu_seqlens_q")
 DOCUMENT_IDS = ("seq_idx", "segments", "segment_ids", "document_ids", "sequence_ids")
@@ -148,23 +149,26 @@ def check_batch(
     # which pictures belong to which row only the model knows
     pictures = any(name.startswith("pixel") for name in batch)
     rows = list(range(len(ids))) if pictures else interesting_rows(documents)
-    subject = Subject(model, cut(batch, rows, ids.shape[0]), documents[rows].to(ids.device), embedding)
+    whole, numbers = cut(batch, rows, ids.shape[0]), documents[rows].to(ids.device)
+    length = ids.shape[1] if pictures else looked_at(numbers)
+    subject = Subject(model, shortened(whole, length, ids.shape[1]), numbers[:, :length], embedding)
     causal = subject.is_causal() if causal is None else causal
     findings: list[BatchFinding] = []
     checked = [f"rows {', '.join(map(str, rows))} of {ids.shape[0]}"]
+    checked += [f"their first {length:,} tokens of {ids.shape[1]:,}"] if length < ids.shape[1] else []
     with subject.prepared():
         try:
             found = read_influence(subject, causal)
             checked.append("what each document's logits read, by their gradients")
         except NotDifferentiableError as error:
-            found = changed_influence(subject)
+            found = changed_influence(subject, causal)
             checked.append(f"what a changed document changes (no gradients: {error})")
         findings += found
         if not any(f.kind in ("leaks", "undecidable") for f in found):
             findings += positions_alone(subject, causal)
             checked.append("each document alone")
     if "labels" in batch:
-        findings += crossing_labels(subject.batch, subject.documents, labels_are_shifted)
+        findings += crossing_labels(whole, numbers, labels_are_shifted)
         checked.append("labels")
     findings = [moved(finding, rows) for finding in findings]
     return BatchReport(tuple(findings), subject.condition(), documents, source, tuple(checked))
@@ -268,6 +272,34 @@ def cut(batch: Mapping[str, Any], rows: list[int], total: int) -> dict[str, Any]
     return {name: of(value) for name, value in batch.items()}
 
 
+def looked_at(documents: Tensor) -> int:
+    """How many tokens of the rows are looked at: enough to meet the second document, where a row has one."""
+    needed = TOKENS
+    for row in documents:
+        begins = (row[1:] != row[:-1]).nonzero()[:, 0] + 1
+        begins = begins[row[begins] != PADDING]  # padding on the left is followed by the first document
+        after = begins[: 2 if int(row[0]) == PADDING else 1]
+        needed = max([needed, *(int(at) + NEXT for at in after)])
+    return min(needed, documents.shape[1])
+
+
+def shortened(batch: dict[str, Any], length: int, total: int) -> dict[str, Any]:
+    """The batch with the first tokens of its rows: in each axis of tokens, and in cumulative lengths."""
+    if length == total:
+        return batch
+
+    def of(key: str, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return min(value, length) if is_length(key) and isinstance(value, int) else value
+        if is_length(key):
+            return value.clamp(max=length).unique() if value.ndim == 1 else value.clamp(max=length)  # type: ignore[no-untyped-call]
+        for axis in range(1, value.ndim):
+            value = value.narrow(axis, 0, length) if value.shape[axis] == total else value
+        return value
+
+    return {key: of(key, value) for key, value in batch.items()}
+
+
 def crossing_labels(batch: Mapping[str, Any], documents: Tensor, shifted: bool) -> Iterator[BatchFinding]:
     """Labels that a token of another document, or padding, is asked for."""
     labels = batch["labels"]
@@ -336,7 +368,7 @@ class Subject:
         return getattr(self.inner, "config", None)
 
     def is_causal(self) -> bool:
-        """By the class's name and configuration; a callable that says neither is taken for a decoder."""
+        """By the class's name, its attention modules and its configuration; else it is taken for a decoder."""
         config, name = self.config, type(self.inner).__name__
         if config is None:
             return True
@@ -344,7 +376,12 @@ class Subject:
             raise ValueError("model: an encoder with a decoder is not checked; pass its decoder, or causal=")
         text = getattr(config, "text_config", config)
         decodes = any(word in name for word in ("CausalLM", "ConditionalGeneration", "LMHead", "ForCausal"))
-        return decodes or bool(getattr(text, "is_decoder", False) or getattr(text, "use_cache", False))
+        if decodes or getattr(text, "is_decoder", False):
+            return True
+        said = [
+            module.is_causal for module in modules_of(self.inner) if isinstance(getattr(module, "is_causal", 0), bool)
+        ]
+        return any(said) if said else bool(getattr(text, "use_cache", False))
 
     def condition(self) -> str:
         """How the model was called."""
@@ -416,6 +453,14 @@ class Subject:
             found += [(row, number) for number in named[:DOCUMENTS]]
         return found
 
+    def pictures(self) -> Tensor:
+        """Which tokens of the batch stand for parts of a picture, a video or a sound."""
+        ids: Tensor = self.batch["input_ids"]
+        values = vars(self.config) if self.config is not None else {}
+        kinds = ("image", "video", "vision", "audio")
+        special = [v for k, v in values.items() if k.startswith(kinds) and k.endswith("token_id") and type(v) is int]
+        return torch.isin(ids, torch.tensor(special, device=ids.device, dtype=ids.dtype))
+
     def tokens(self, row: int, number: int) -> Tensor:
         return (self.documents[row] == number).nonzero()[:, 0]
 
@@ -453,8 +498,11 @@ def read_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
     """
     if subject.embedding is None:
         raise NotDifferentiableError("no module that embeds tokens was found; name it by embedding=")
-    with torch.enable_grad():
-        logits = subject.logits(subject.batch)
+    try:
+        with torch.enable_grad():
+            logits = subject.logits(subject.batch)
+    except (NotImplementedError, RuntimeError) as error:  # a kernel without a pass backward; or the call itself is
+        raise NotDifferentiableError(" ".join(str(error).split())[:160]) from error  # wrong, and fails again without
     leaf = subject.leaf
     if leaf is None or logits.grad_fn is None:
         raise NotDifferentiableError("its logits have no gradient")
@@ -463,7 +511,11 @@ def read_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
 
     def read_by(row: int, tokens: Tensor) -> Tensor:
         part = logits[row, tokens].float()
-        (grad,) = torch.autograd.grad((part * torch.randn_like(part)).sum(), leaf, retain_graph=True, allow_unused=True)
+        try:
+            projected = (part * torch.randn_like(part)).sum()
+            (grad,) = torch.autograd.grad(projected, leaf, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            raise NotDifferentiableError(" ".join(str(error).split())[:160]) from error
         if grad is None or not grad.isfinite().all():
             raise NotDifferentiableError("the gradient of its logits is none, or not finite")
         return grad.abs().amax(-1) != 0
@@ -479,6 +531,7 @@ def read_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
         if causal and len(half):
             later = read_by(row, half)[row] & (torch.arange(read.shape[1], device=read.device) > half[-1])
             later &= subject.documents[row] == number
+            later &= ~subject.pictures()[row]  # the tokens of a picture may see each other
             if later.any():
                 findings.append(broken_order(subject, row, int(half[-1]), int(later.nonzero()[0])))
     return first_of_each(findings)
@@ -494,7 +547,7 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
         yield BatchFinding(
             "leaks", row, first, f"row {row}, the document of tokens {spelled(here == number)} reads token {other} of"
             f" the document of tokens {spelled(here == here[other])}{in_numbers(effect, rounding)}.",
-            other, effect, rounding, remedy_for(subject, row, number, foreign),
+            other, effect, rounding, remedy_for(subject, row, subject.tokens(row, number), foreign),
         )  # fmt: skip
     hidden = read[row] & (here == PADDING)
     if hidden.any():
@@ -503,7 +556,7 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
         yield BatchFinding(
             "padding counted", row, first, f"row {row}, the document of tokens {spelled(here == number)} reads token"
             f" {other}, which is padding{in_numbers(effect, rounding)}.", other, effect, rounding,
-            remedy_for(subject, row, number, hidden),
+            remedy_for(subject, row, subject.tokens(row, number), hidden),
         )  # fmt: skip
     rows = read.any(-1)
     rows[row] = False
@@ -518,7 +571,8 @@ def broken_order(subject: Subject, row: int, token: int, other: int) -> BatchFin
     later = torch.zeros_like(subject.documents[row], dtype=torch.bool)
     later[other] = True
     text = f"row {row}, the logits of tokens up to {token} read token {other}, which comes after them."
-    return BatchFinding("causal broken", row, token, text, other, remedy=remedy_for(subject, row, None, later, token))
+    tokens = torch.arange(token + 1, device=later.device)
+    return BatchFinding("causal broken", row, token, text, other, remedy=remedy_for(subject, row, tokens, later))
 
 
 def first_of_each(findings: list[BatchFinding]) -> list[BatchFinding]:
@@ -526,38 +580,44 @@ def first_of_each(findings: list[BatchFinding]) -> list[BatchFinding]:
     return list({(finding.kind, finding.row): finding for finding in reversed(findings)}.values())[::-1]
 
 
-def changed_influence(subject: Subject) -> list[BatchFinding]:
-    """As `read_influence`, by forward passes: does changing all other tokens change a document's logits?"""
-    base, noise = subject.evaluated(subject.batch), 0.0
+def changed_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
+    """As `read_influence`, by forward passes: do logits change with tokens that they must not read?"""
+    base = subject.evaluated(subject.batch)
     if base.shape[:2] != subject.documents.shape:
         text = f"logits of shape {tuple(subject.documents.shape)} and more were expected, got {tuple(base.shape)}."
         return [BatchFinding("undecidable", 0, 0, text)]
     again = subject.evaluated(subject.batch)
-    findings = []
+    findings: list[BatchFinding] = []
     for row, number in subject.pairs():
-        here = subject.documents[row]
-        tokens = subject.tokens(row, number)
-        noise = relative(again[row, tokens], base[row, tokens])
-        for kind, others in (("leaks", (here != number) & (here != PADDING)), ("padding counted", here == PADDING)):
+        here, tokens = subject.documents[row], subject.tokens(row, number)
+        document = f"row {row}, the document of tokens {spelled(here == number)}"
+        half, later = tokens[: len(tokens) // 2], here == number
+        later[half] = False
+        cases: list[tuple[Kind, str, Tensor, Tensor]] = [
+            ("leaks", f"{document} reads other documents", tokens, (here != number) & (here != PADDING)),
+            ("padding counted", f"{document} reads padding", tokens, here == PADDING),
+        ]
+        if causal and len(half):
+            cases.append(("causal broken", f"{document}: its first half reads its second half", half, later))
+        for kind, said, judged, others in cases:
             if not others.any():
                 continue
+            noise = relative(again[row, judged], base[row, judged])
             changed = subject.evaluated(subject.batch | {"input_ids": other_tokens(subject, row, others)})
-            effect = relative(changed[row, tokens], base[row, tokens])
+            effect = relative(changed[row, judged], base[row, judged])
             if effect > 4 * noise:
-                said = "other documents" if kind == "leaks" else "padding"
-                findings.append(
-                    BatchFinding(
-                        kind, row, int(tokens[0]), f"row {row}, the document of tokens {spelled(here == number)} reads"  # type: ignore[arg-type]
-                        f" {said}{in_numbers(effect, noise)}.", None, effect, noise,
-                    )
-                )  # fmt: skip
+                remedy = remedy_for(subject, row, judged, others)
+                text = f"{said}{in_numbers(effect, noise)}."
+                findings.append(BatchFinding(kind, row, int(judged[0]), text, None, effect, noise, remedy))
     return first_of_each(findings)
 
 
 def other_tokens(subject: Subject, row: int, where: Tensor) -> Tensor:
-    """The batch's tokens with those of a row replaced by others that the batch has."""
+    """The batch's tokens with those of a row replaced by others that the batch has; those of pictures stay."""
     ids: Tensor = subject.batch["input_ids"].clone()
-    pool: Tensor = ids.unique()  # type: ignore[no-untyped-call]
+    pictures = subject.pictures()
+    pool: Tensor = ids[~pictures].unique()  # type: ignore[no-untyped-call]
+    where = where & ~pictures[row]
     ids[row, where] = pool[(torch.searchsorted(pool, ids[row, where].contiguous()) + 1 + len(pool) // 2) % len(pool)]
     return ids
 
@@ -664,16 +724,11 @@ def is_length(key: str) -> bool:
 def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
     """Ids of a vision-language model against its own rule, document by document, with the pictures of each."""
     given = subject.batch.get("position_ids")
-    rule = next((m.get_rope_index for m in modules_of(subject.inner) if hasattr(m, "get_rope_index")), None)
-    if not isinstance(given, Tensor) or rule is None:
+    if not isinstance(given, Tensor):
         return
-    for row, number, tokens, options in documents_with_pictures(subject):
-        try:
-            expected = called_with_known(rule, options)[0][:, 0]
-        except Exception as error:
-            text = (
-                f"row {row}, document {number}: get_rope_index of the model fails: {' '.join(str(error).split())[:160]}"
-            )
+    for row, number, tokens, expected in ids_by_rule(subject):
+        if isinstance(expected, str):
+            text = f"row {row}, document {number}: get_rope_index of the model fails: {expected}"
             yield BatchFinding("undecidable", row, int(tokens[0]), text)
             continue
         # a fourth axis in front, where there is one, is the text's own and restarts with each document
@@ -690,6 +745,27 @@ def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
             return
 
 
+def ids_by_rule(subject: Subject) -> Iterator[tuple[int, int, Tensor, Tensor | str]]:
+    """Row, number and tokens of each document, and its ids by the model's rule, ``(axes, tokens)``, or an error."""
+    rule = next((m.get_rope_index for m in modules_of(subject.inner) if hasattr(m, "get_rope_index")), None)
+    for row, number, tokens, options in documents_with_pictures(subject) if rule is not None else ():
+        try:
+            yield row, number, tokens, called_with_known(rule, options)[0][:, 0]
+        except Exception as error:
+            yield row, number, tokens, " ".join(str(error).split())[:160]
+
+
+def text_and_mrope_ids(subject: Subject) -> Tensor | None:
+    """Ids ``(4, rows, tokens)``: the text's, from 0 in each document, and M-RoPE's three by the model's rule."""
+    ids = starting_over(subject.documents).expand(4, -1, -1).clone()
+    ruled = list(ids_by_rule(subject))
+    for row, _, tokens, expected in ruled:
+        if isinstance(expected, str):
+            return None
+        ids[1:, row, tokens] = expected
+    return ids if ruled else None
+
+
 def documents_with_pictures(subject: Subject) -> Iterator[tuple[int, int, Tensor, dict[str, Any]]]:
     """Row, number, tokens and `get_rope_index`'s arguments of each document; pictures lie in the order of tokens."""
     config, batch = subject.config, subject.batch
@@ -698,7 +774,7 @@ def documents_with_pictures(subject: Subject) -> Iterator[tuple[int, int, Tensor
     for row, numbers in enumerate(subject.documents):
         for number in [n for n in dict.fromkeys(numbers.tolist()) if n != PADDING]:
             tokens = subject.tokens(row, number)
-            ids = batch["input_ids"][row, tokens][None]
+            ids = batch["input_ids"][row, tokens][None].long()  # the rule may take no other integers
             options: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             kinds = torch.zeros_like(ids, dtype=torch.int32)
             for place, kind in enumerate(used, 1):
@@ -743,10 +819,16 @@ def variants(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
     if mask is not None and real.all():
         yield "Leave attention_mask out: it hides nothing, and with it documents are not told apart.", plain
         yield "Leave attention_mask out and pass use_cache=False.", {**plain, "use_cache": False}
-    if documents.amax(-1).max() > 0:
+    if documents.amax(-1).max() > 0 and (four := text_and_mrope_ids(subject)) is not None:
+        said = (
+            "Hand over position_ids (4, rows, tokens): from 0 in each document, then get_rope_index of each document;"
+        )
+        yield f"{said} and use_cache=False.", {**plain, "position_ids": four, "use_cache": False}
+    elif documents.amax(-1).max() > 0:
         yield "Hand over position_ids that begin at 0 in each document.", {**batch, **restarting}
         said = "Hand over position_ids that begin at 0 in each document, no attention_mask, and use_cache=False."
         yield said, {**plain, **restarting, "use_cache": False}
+    if documents.amax(-1).max() > 0:
         same = (documents[:, :, None] == documents[:, None, :]) & real[:, None, :]
         if subject.is_causal():
             same &= torch.ones_like(same[0]).tril()
@@ -768,31 +850,47 @@ def parameters_of(model: Any) -> Iterator[nn.Parameter]:
     return model.parameters() if isinstance(model, nn.Module) else iter(())
 
 
-def remedy_for(subject: Subject, row: int, number: int | None, others: Tensor, token: int | None = None) -> str:
-    """The first way of `variants` in which the tokens no longer read the others, each tried by a pass backward."""
-    tokens = subject.tokens(row, number) if number is not None else torch.arange((token or 0) + 1)
+def remedy_for(subject: Subject, row: int, tokens: Tensor, others: Tensor) -> str:
+    """The first way of `variants` in which the tokens no longer read the others; each is tried."""
     for said, batch in variants(subject):
         try:
-            with torch.enable_grad():
-                part = subject.logits(batch)[row, tokens.to(subject.documents.device)].float()
-                assert subject.leaf is not None
-                (grad,) = torch.autograd.grad((part * torch.randn_like(part)).sum(), subject.leaf)
+            if not reads(subject, batch, row, tokens, others):
+                return said
         except Exception:  # a way that this model does not take is no remedy
             continue
-        if not (grad[row].abs().amax(-1) != 0)[others].any():
-            return said
     return "Read each document in a row of its own: no other arguments that were tried separate them."
 
 
-def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tensor, rounding: float) -> str:
-    """Position ids that begin at 0 in each document, where they mend it."""
-    batch = {**subject.batch, "position_ids": starting_over(subject.documents)}
+def reads(subject: Subject, batch: Mapping[str, Any], row: int, tokens: Tensor, others: Tensor) -> bool:
+    """Whether the logits of some tokens depend on others: by their gradient, else by a change of the others."""
     try:
-        got = subject.evaluated(batch)[row, tokens]
-    except Exception:
-        return ""
-    helps = relative(got, alone) <= ROUNDING * max(rounding, torch.finfo(torch.float32).eps)
-    return "Hand over position_ids that begin at 0 in each document." if helps else ""
+        with torch.enable_grad():
+            part = subject.logits(batch)[row, tokens].float()
+            if subject.leaf is not None and part.grad_fn is not None:
+                (grad,) = torch.autograd.grad((part * torch.randn_like(part)).sum(), subject.leaf)
+                return bool((grad[row].abs().amax(-1) != 0)[others].any())
+    except (NotImplementedError, RuntimeError):  # no pass backward: what fails for another reason fails again below
+        pass
+    base, again = (subject.evaluated(batch)[row, tokens] for _ in range(2))
+    changed = subject.evaluated({**batch, "input_ids": other_tokens(subject, row, others)})[row, tokens]
+    return relative(changed, base) > 4 * relative(again, base)
+
+
+def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tensor, rounding: float) -> str:
+    """The first of other position ids that mends it."""
+    without = {key: value for key, value in subject.batch.items() if key != "position_ids"}
+    ways = {
+        "Hand over position_ids that begin at 0 in each document.": starting_over(subject.documents),
+        "Leave position_ids out: the model counts by itself, and not from where these begin.": None,
+    }
+    for said, ids in ways.items():
+        try:
+            got = subject.evaluated(without if ids is None else {**without, "position_ids": ids})[row, tokens]
+        except Exception:  # a way that this model does not take is no remedy
+            continue
+        if relative(got, alone) <= ROUNDING * max(rounding, torch.finfo(torch.float32).eps):
+            return said
+    return ""
 
 
 def moved(finding: BatchFinding, rows: list[int]) -> BatchFinding:

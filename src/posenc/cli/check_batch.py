@@ -1,0 +1,98 @@
+"""``posenc check-batch``: whether a saved batch is right for a model, or for a twin of one that is too large here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig
+from transformers.modeling_utils import PreTrainedModel
+
+import posenc.hf.modeling  # noqa: F401  # registers posenc's own model type
+from posenc.hf.batches import kernels_not_run, loaded, narrow_head, twin_of
+from posenc.input_files import naming
+from posenc.testing.check_batch import check_batch
+from posenc_cli.exit_codes import FAULT, OK, SUSPICION
+
+
+def run(options: Namespace) -> int:
+    """Check a batch, and print the report.
+
+    Raises:
+        ValueError: for a batch or a model that cannot be read, and as `posenc.testing.check_batch`.
+        OSError: for a file that cannot be read.
+    """
+    dtype = getattr(torch, options.dtype, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"--dtype: float32, bfloat16 or float16 expected, got {options.dtype}")
+    with naming(options.batch):
+        batch = read_batch(Path(options.batch))
+    documents = None
+    if options.documents is not None:
+        documents = batch.pop(options.documents, None)
+        if not isinstance(documents, Tensor):
+            raise ValueError(f"--documents: {options.batch} has no tensor {options.documents}, but {', '.join(batch)}")
+    if options.no_cache:
+        batch["use_cache"] = False
+    model = model_of(options, dtype)
+    on_device = {key: value.to(options.device) if isinstance(value, Tensor) else value for key, value in batch.items()}
+    report = check_batch(model, on_device, documents=documents)
+    missing = kernels_not_run(model)
+    if options.as_json:
+        findings = [vars(finding) for finding in report.findings]
+        record = {
+            "verdicts": report.verdicts, "condition": report.condition, "twin": options.config is not None,
+            "documents_by": report.source, "checked": report.checked, "kernels_not_run": missing, "findings": findings,
+        }  # fmt: skip
+        sys.stdout.write(json.dumps(record, indent=1) + "\n")
+    else:
+        lines = [str(report)]
+        if options.config is not None:
+            lines.append("asked: a twin with random weights and a layer of each kind")
+        if missing:
+            lines.append(f"not run, as they are not installed here: kernels of {', '.join(missing)}")
+        sys.stdout.write("\n".join(lines) + "\n")
+    if not report.ok:
+        return FAULT
+    return SUSPICION if report.findings else OK
+
+
+def model_of(options: Namespace, dtype: torch.dtype) -> nn.Module:
+    """The model of a folder, or a twin of a configuration, in train mode."""
+    path = options.model or options.config
+    with naming(path):
+        if options.model is not None:
+            model: PreTrainedModel = loaded(path, dtype, options.attention)
+        else:
+            config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+            if options.attention is not None:
+                config._attn_implementation = options.attention
+            model = twin_of(config).to(dtype)
+            narrow_head(model)
+    return model.to(options.device).train()
+
+
+def read_batch(path: Path) -> dict[str, Any]:
+    """The batch of a file, tensors by name; lists of a JSON file become tensors.
+
+    Raises:
+        ValueError: for a file of another kind, or one that holds no dictionary.
+    """
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return dict(load_file(path))
+    if path.suffix == ".json":
+        read = json.loads(path.read_text(encoding="utf-8"))
+    elif path.suffix in (".pt", ".pth", ".bin"):
+        read = torch.load(path, map_location="cpu", weights_only=True)
+    else:
+        raise ValueError(f"a .pt, .safetensors or .json file expected, got {path.name}")
+    if not isinstance(read, dict) or not read:
+        raise ValueError(f"a dictionary of tensors by name expected, got {type(read).__name__}")
+    return {key: torch.tensor(value) if isinstance(value, list) else value for key, value in read.items()}
