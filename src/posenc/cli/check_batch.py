@@ -10,11 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig
-from transformers.modeling_utils import PreTrainedModel
 
-import posenc.hf.modeling  # noqa: F401  # registers posenc's own model type
-from posenc.hf.batches import kernels_not_run, loaded, narrow_head, twin_of
+from posenc.hf.batches import configuration, kernels_not_run, loaded, narrow_head, twin_of
 from posenc.input_files import naming
 from posenc.testing.check_batch import check_batch
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
@@ -67,12 +64,9 @@ def model_of(options: Namespace, dtype: torch.dtype) -> nn.Module:
     path = options.model or options.config
     with naming(path):
         if options.model is not None:
-            model: PreTrainedModel = loaded(path, dtype, options.attention)
+            model = loaded(path, dtype, options.attention)
         else:
-            config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-            if options.attention is not None:
-                config._attn_implementation = options.attention
-            model = twin_of(config).to(dtype)
+            model = twin_of(configuration(path, options.attention)).to(dtype)
             narrow_head(model)
     return model.to(options.device).train()
 

@@ -180,9 +180,19 @@ def shrink_widths(config: Any) -> None:
             setattr(vision, name, hidden)
 
 
+def configuration(path: str | PathLike[str], implementation: str | None = None) -> PretrainedConfig:
+    """The configuration of a folder or a file, posenc's own model type included."""
+    import posenc.hf.modeling  # noqa: F401  # registers it
+
+    config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    if implementation is not None:
+        config._attn_implementation = implementation
+    return config
+
+
 def loaded(path: str | PathLike[str], dtype: torch.dtype, implementation: str | None = None) -> PreTrainedModel:
     """The model of a folder, of the class that its configuration names."""
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    config = configuration(path)
     kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None)
     options = {} if implementation is None else {"attn_implementation": implementation}
     for make in ([kind] if kind is not None else []) + [getattr(transformers, auto) for auto in AUTO]:
