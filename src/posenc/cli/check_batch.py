@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posenc.hf.batches import configuration, kernels_not_run, loaded, narrow_head, twin_of
+from posenc.hf.batches import configuration, kernels_not_run, loaded, narrow_head, read_batch, twin_of
 from posenc.input_files import naming
 from posenc.testing.check_batch import check_batch
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
@@ -28,7 +26,7 @@ def run(options: Namespace) -> int:
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"--dtype: float32, bfloat16 or float16 expected, got {options.dtype}")
     with naming(options.batch):
-        batch = read_batch(Path(options.batch))
+        batch = read_batch(options.batch)
     documents = None
     if options.documents is not None:
         documents = batch.pop(options.documents, None)
@@ -69,24 +67,3 @@ def model_of(options: Namespace, dtype: torch.dtype) -> nn.Module:
             model = twin_of(configuration(path, options.attention)).to(dtype)
             narrow_head(model)
     return model.to(options.device).train()
-
-
-def read_batch(path: Path) -> dict[str, Any]:
-    """The batch of a file, tensors by name; lists of a JSON file become tensors.
-
-    Raises:
-        ValueError: for a file of another kind, or one that holds no dictionary.
-    """
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return dict(load_file(path))
-    if path.suffix == ".json":
-        read = json.loads(path.read_text(encoding="utf-8"))
-    elif path.suffix in (".pt", ".pth", ".bin"):
-        read = torch.load(path, map_location="cpu", weights_only=True)
-    else:
-        raise ValueError(f"a .pt, .safetensors or .json file expected, got {path.name}")
-    if not isinstance(read, dict) or not read:
-        raise ValueError(f"a dictionary of tensors by name expected, got {type(read).__name__}")
-    return {key: torch.tensor(value) if isinstance(value, list) else value for key, value in read.items()}

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import math
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import transformers
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel, TrainerCallback
 
@@ -118,6 +121,26 @@ def twin_of(config: PretrainedConfig | str | PathLike[str]) -> PreTrainedModel:
                 nn.init.constant_(parameter, SLOW)
         return model
     raise ValueError(f"config: no twin of {config.model_type} could be built: {'; '.join(failures)}")
+
+
+def read_batch(path: str | PathLike[str]) -> dict[str, Any]:
+    """The batch of a file, tensors by name; lists of a JSON file become tensors.
+
+    Raises:
+        ValueError: for a file of another kind, or one that holds no dictionary.
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        return dict(load_file(path))
+    if path.suffix == ".json":
+        read = json.loads(path.read_text(encoding="utf-8"))
+    elif path.suffix in (".pt", ".pth", ".bin"):
+        read = torch.load(path, map_location="cpu", weights_only=True)
+    else:
+        raise ValueError(f"a .pt, .safetensors or .json file expected, got {path.name}")
+    if not isinstance(read, dict) or not read:
+        raise ValueError(f"a dictionary of tensors by name expected, got {type(read).__name__}")
+    return {key: torch.tensor(value) if isinstance(value, list) else value for key, value in read.items()}
 
 
 def narrow_head(model: PreTrainedModel) -> None:
