@@ -180,5 +180,8 @@ def tagged(session: nox.Session) -> None:
         session.error(f"CITATION.cff must say version: {version[1]}")
     if f"\n## {version[1]} " not in (ROOT / "CHANGELOG.md").read_text():
         session.error(f"CHANGELOG.md needs the heading '## {version[1]} - DATE' in place of 'Unreleased'")
+    published = dict(re.findall(r'^(SITE|REPOSITORY) = "(.*?)"', (ROOT / "src/posenc/published.py").read_text(), re.M))
+    if not all(published.values()) or set(PROJECT.get("urls", {}).values()) != set(published.values()):
+        session.error("src/posenc/published.py and project.urls of pyproject.toml must name the same two addresses")
     if "git clone REPOSITORY" in (ROOT / "README.md").read_text():
         session.error("README.md must say where to clone from in place of REPOSITORY")

@@ -15,6 +15,7 @@ from guide.check import problems_of
 from guide.font import FONT
 from guide.llms import llms_txt
 from guide.records import ROOT
+from guide.search import trim
 from guide.stage import configuration, stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
@@ -44,6 +45,7 @@ def build(out: Path) -> None:
             page.write_text(_FETCHED.sub(script, page.read_text(encoding="utf-8")), encoding="utf-8")
         (site / "404.html").unlink()  # for servers alone
         _inline_font(site / "assets" / "guide.css")
+        trim(site)
         (site / "llms.txt").write_text(llms_txt(configuration(), Path(folder) / "docs"), encoding="utf-8")
         problems = problems_of(site)
         if problems:

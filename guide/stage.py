@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from html import escape
 from pathlib import Path
 from posixpath import normpath
 from typing import Any
@@ -18,13 +19,16 @@ from guide.numbers import without_marks
 from guide.pages import generated_pages
 from guide.records import ROOT
 from guide.reference import reference_pages
+from posenc import __version__
 from posenc.catalogue import CATALOGUE
 from posenc.explorer import page as explorer_page
+from posenc.published import REPOSITORY, SITE
 
 EXPLORER = "assets/explorer.html"
 
 _LINK = re.compile(r"(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
-WIDE = ("table.md", "models.md")  # pages whose table takes the width of the list of headings
+WIDE = ("index.md", "table.md", "models.md")  # pages that take the width of the list of headings
+_TRY = re.compile(r"^\[Try it: ([^\]]+)\]\((\S+#view=\S+)\)$", re.M)
 _WIDE = "---\nhide: [toc]\n---\n\n"
 HOOK_POINTS = {
     "none": "No encoding", "embedding": "On token embeddings", "rotary": "On queries and keys",
@@ -61,22 +65,21 @@ def configuration() -> dict[str, Any]:
     for place in PLACES:
         entries = [e for e in CATALOGUE.values() if e.hook_point == place]
         methods.append({HOOK_POINTS[place]: [{short_title(e): f"methods/{file_of(e)}"} for e in entries]})
-    howto = [{_title(path): f"howto/{path.name}"} for path in sorted((ROOT / "docs" / "howto").glob("*.md"))]
-    generated = {
-        "methods": methods,
-        "howto": howto,
-        "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()],
-    }
-    config["nav"] = [
-        {title: generated.get(pages, pages) if isinstance(pages, str) else pages} for part in config["nav"]
-        for title, pages in part.items() if generated.get(str(pages)) != []
-    ]  # fmt: skip
+    generated = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
+    config["nav"] = _filled(config["nav"], generated)
+    config["site_name"] = f"posenc {__version__}"
+    config |= {"site_url": SITE} if SITE else {}
+    config |= {"repo_url": REPOSITORY, "repo_name": "code"} if REPOSITORY else {}
     return config
 
 
-def _title(page: Path) -> str:
-    """The heading of a page."""
-    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
+def _filled(nav: list[dict[str, Any]], generated: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """A navigation with lists of generated pages in the place of their names."""
+    return [
+        {title: _filled(pages, generated) if isinstance(pages, list) else generated.get(pages, pages)}
+        for part in nav
+        for title, pages in part.items()
+    ]
 
 
 def _written() -> list[Path]:
@@ -109,7 +112,17 @@ def _fitted(text: str, source: Path, docs: Path) -> str:
     linked = "".join(
         part if i % 2 else _LINK.sub(lambda match: _link(match, source, docs), part) for i, part in enumerate(parts)
     )
-    return with_mathml(pictured(linked))
+    return with_mathml(pictured(_TRY.sub(_framed, linked)))
+
+
+def _framed(match: re.Match[str]) -> str:
+    """A view of the explorer where a page links one in a paragraph of its own."""
+    title, address = match[1], match[2]
+    return (
+        f'<figure class="frame">\n<iframe class="view" loading="lazy" title="{escape(title)}" '
+        f'src="{escape(address)}"></iframe>\n<figcaption>Try it: {escape(title)}. '
+        f'<a href="{escape(address)}">Open it in the explorer</a>.</figcaption>\n</figure>'
+    )
 
 
 def _link(match: re.Match[str], source: Path, docs: Path) -> str:

@@ -32,12 +32,15 @@ MODULES = [".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).remov
 SLOW = ("custom_encoding", "custom_score", "clex_training", "context_parallel")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 HOWTO = ROOT / "docs" / "howto"
-# README and how-to pages: every block runs. Other pages: their Python.
-RUN_WHOLE = [ROOT / "README.md", *sorted(HOWTO.glob("*.md"))]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+# README, first pages and how-to pages: every block runs. Other pages: their Python.
+FIRST = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("index.md", "install.md"))]
+RUN_WHOLE = [*FIRST, *sorted(HOWTO.glob("*.md"))]
+PAGES = sorted(set((ROOT / "docs").glob("*.md")) - set(FIRST))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 NEEDED = {
     "README": ("transformers", "accelerate"),
+    "longer-context-for-gpt2": ("transformers",),
+    "recipes": ("transformers",),
     "measure-an-extension": ("transformers", "accelerate"),
     "extend-qwen3-to-128k": ("transformers",),
     "yarn-factor": ("transformers",),
@@ -167,6 +170,7 @@ TRIALS = {
 # What runs elsewhere than on this machine, and what stands for its result.
 STAND_INS: dict[str, Callable[[], None] | None] = {
     "git clone REPOSITORY posenc": None,
+    "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu": None,
     "python convert_hf_to_gguf.py merged --outfile merged.gguf": convert_merged,
     "llama-server -m model.gguf -c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096": small_gguf,
     "llama-server -m model.gguf -c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096 "
@@ -316,7 +320,7 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("module", PUBLIC)
 def test_nothing_public_goes_unmentioned(module: str) -> None:
     """By its own name, as a word, in the README or a page that is written by hand."""
-    pages = "\n".join(page.read_text() for page in (ROOT / "README.md", *PAGES) if page.stem != "layout")
+    pages = "\n".join(page.read_text() for page in (*FIRST, *PAGES) if page.stem != "layout")
     result = importlib.import_module(module)
     names = [name for name, value in vars(result).items() if not name.startswith("_") and not _is_module(value)]
     public = getattr(result, "__all__", names)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import posenc
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import FILE, studies
 
@@ -256,7 +257,7 @@ def test_navigation_has_titles_for_people_and_every_page(tmp_path: Path) -> None
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text(f"# About {page}\n\nIt says *this*. And that.\n", encoding="utf-8")
     index = llms_txt(configuration(), tmp_path)
-    assert index.startswith("# posenc\n\n> Positional encodings")
+    assert index.startswith(f"# posenc {posenc.__version__}\n\n> Positional encodings")
     assert index.count("\n- [") == len(titles)
     assert "\n- [About methods/alibi.md](methods/alibi.html): It says this. And that.\n" in index
 

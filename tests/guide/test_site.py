@@ -122,9 +122,14 @@ def test_formulas_have_their_font(browser: Any, site: Path) -> None:
     [
         ("stick-breaking", "methods/stick-breaking.html"),
         ("rope", "methods/rope.html"),
+        ("how to install", "install.html"),
+        ("rope vs alibi", "rope-vs-alibi-vs-t5.html"),
+        ("gpt2 longer context", "howto/longer-context-for-gpt2.html"),
+        ("yarn factor 4 qwen3", "howto/yarn-factor.html"),
         ("extend llama to 128k", "howto/extend-qwen3-to-128k.html"),
         ("which models use alibi", "models.html"),
         ("long context", "extend.html"),
+        ("packed sequences", "howto/packed-sequences.html"),
         ("llama-server context", "howto/llama-server-context.html"),
     ],
 )
@@ -143,8 +148,8 @@ def test_the_search_answers_from_disk(browser: Any, site: Path, words: str, page
     links: list[str] = []
     for _ in range(40):
         links = browser.execute_script(result)
-        if any(page in link for link in links[:20]):
+        if links and page in links[0]:
             break
         time.sleep(0.25)
-    assert any(page in link for link in links[:20]), links
+    assert page in links[0], links[:5]
     assert not requests(browser)

@@ -11,6 +11,7 @@ from typing import Any
 
 from posenc.cli.columns import labelled, paragraph
 from posenc.input_files import naming
+from posenc.published import page_address
 from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
 from posenc.recommend.from_config import read_checkpoint
 from posenc.recommend.rule import SECTIONS
@@ -76,7 +77,7 @@ def basis_of(sentence: Sentence) -> str:
     """What a sentence rests on, in brackets; nothing after a command."""
     if sentence.section == "check":
         return ""
-    named = dict.fromkeys(SOURCES[key].title if key in SOURCES else key for key in sentence.sources)
+    named = dict.fromkeys(SOURCES[key].title if key in SOURCES else page_address(key) for key in sentence.sources)
     return f"  [{sentence.basis}: {', '.join(named)}]"
 
 

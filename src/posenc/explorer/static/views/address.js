@@ -73,7 +73,8 @@ const take = (view, parts) => {
 const write = (address, push) => {
   clearTimeout(waiting?.timer);
   waiting = null;
-  history[push ? "pushState" : "replaceState"](null, "", address);
+  // In a frame, a step of the history would be one of the page around it.
+  history[push && self === top ? "pushState" : "replaceState"](null, "", address);
 };
 
 const restore = () => {

@@ -1,2 +1,2 @@
-// Last: all views are there, and the address says which is shown.
+// All views are there, and the address says which is shown.
 page.start();

@@ -1,0 +1,20 @@
+// In a frame of another page, such as a chapter of the guide, the view stands alone: that page sets the colours and takes
+// the height from here. `?brief` leaves out the explanations, `?play` starts what a view can play, unless the reader has
+// asked the system for less motion.
+const root = document.documentElement,
+  options = new URLSearchParams(location.search);
+if (self !== top) {
+  root.classList.add("framed");
+  root.classList.toggle("brief", options.has("brief"));
+  addEventListener("message", event => {
+    if (event.source !== parent || !["light", "dark"].includes(event.data?.scheme)) return;
+    root.dataset.theme = event.data.scheme;
+    for (const view of Object.values(page.views)) view.draw();
+  });
+  new ResizeObserver(() => {
+    parent.postMessage({height: document.querySelector("main").scrollHeight}, "*");
+  }).observe(document.querySelector("main"));
+}
+if (options.has("play") && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
+  document.querySelector("section:not([hidden]) .play")?.click();
+}
