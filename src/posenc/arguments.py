@@ -36,6 +36,13 @@ def check_whole(name: str, value: object, *, least: int = 1, most: int = WIDEST)
         raise ValueError(f"{name} must be at most {most:,}, got {shown(value)}: no model has so many")
 
 
+def check_pairs(name: str, value: int) -> None:
+    """Raise a ValueError unless ``value`` channels are whole pairs, at least one."""
+    check_whole(name, value)
+    if value % 2:
+        raise ValueError(f"{name} must be even and at least 2, got {value}: channels are rotated in pairs")
+
+
 def check_heads(name: str, value: object) -> None:
     """Raise a ValueError unless ``value`` is a number of heads."""
     check_whole(name, value, most=MOST_HEADS)

@@ -396,7 +396,7 @@ def liere(name: str) -> Comparisons:
         ).from_official(arrays["params"][:, layer])
         if encoding.block > 2:
             (table,) = encoding.table(arrays["positions"])
-            exact = arrays["R_from_f64_exp"][1:, layer].unflatten(1, (encoding.rows, -1)).transpose(0, 1)
+            exact = arrays["R_from_f64_exp"][1:, layer].unflatten(1, (encoding._rows, -1)).transpose(0, 1)
             yield table, exact, meta["tol"]
         for x in "qk":
             got = encoding.rotate(arrays[x], encoding.table(with_prefix(arrays["positions"])))

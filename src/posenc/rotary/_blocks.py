@@ -1,4 +1,4 @@
-"""Heads as blocks of channels: which heads share a rotation, and blocks rotated by matrices.
+"""Heads as blocks of channels, rotated by matrices.
 
     x = [ block 0 | block 1 | … | rest ],   block k of head h ← R[h, k]·block k,   the rest passes through
 
@@ -12,15 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from posenc.arguments import MOST_AXES, check_kv_heads, check_whole
+from posenc.arguments import check_whole
 from posenc.encoding import no_autocast
 from posenc.rotary._rotate import rotate_pairs
-
-
-def check_heads(num_heads: int, num_kv_heads: int | None, axes: int) -> int:
-    """Raise a ValueError unless the sizes of a rotation a head fit; returns the key heads."""
-    check_whole("axes", axes, most=MOST_AXES)
-    return check_kv_heads(num_heads, num_kv_heads)
 
 
 def check_block(block: int, head_dim: int) -> None:
@@ -31,18 +25,6 @@ def check_block(block: int, head_dim: int) -> None:
         raise ValueError(
             f"block must be even and in 2..head_dim = {head_dim}, got {block}: a rotation of an odd number of channels "
             "leaves one direction where it is"
-        )
-
-
-def check_rotated(kind: str, x: Tensor, *, head_dim: int, num_heads: int, rows: int) -> None:
-    """Raise a ValueError unless queries or keys ``x`` have the encoding's width, and heads that share its ``rows``."""
-    if x.shape[-1] != head_dim:
-        raise ValueError(f"head_dim of this {kind} is {head_dim}, got a tensor of {tuple(x.shape)}")
-    heads = x.shape[1]
-    if num_heads % heads or heads % rows:
-        raise ValueError(
-            f"num_kv_heads: this {kind} has {rows} rotations for {num_heads} query heads, got a tensor of {heads} "
-            "heads; queries must share the rotation of their key: give num_kv_heads"
         )
 
 

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import TRANSPOSE_HINT
-from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
 from posenc.tracing import exporting, has_tangent, has_transforms, tracing, transformed
@@ -250,29 +249,3 @@ def _members(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     """Views of the first and the second channel of every pair."""
     pairs = x.shape[-1] // 2
     return (x[..., :pairs], x[..., pairs:]) if layout == "half" else (x[..., ::2], x[..., 1::2])
-
-
-def rotate_grouped(kind: str, x: Tensor, table: Table, layout: Layout, num_heads: int, num_kv_heads: int) -> Tensor:
-    """``x`` (batch, heads, tokens, channels) rotated by cos and sin ``(*batch, num_kv_heads, tokens, pairs)``.
-
-    Each key head has rows of its own in the table, which the query heads of its group share.
-
-    Args:
-        kind: name of the class, for the error.
-        num_heads, num_kv_heads: heads of queries and of keys that the encoding was made for.
-
-    Raises:
-        ValueError: for a number of heads that the rows of the table do not divide among.
-    """
-    cos, sin = table
-    heads = x.shape[1]
-    if num_heads % heads or heads % num_kv_heads:
-        raise ValueError(
-            f"num_kv_heads: this {kind} has frequencies for {num_heads} query and {num_kv_heads} key heads, "
-            f"got a tensor of {heads} heads; queries must share the frequencies of their key: give num_kv_heads"
-            f"{TRANSPOSE_HINT if heads == cos.shape[-2] != x.shape[2] else ''}"
-        )
-    if heads == num_kv_heads:
-        return rotate_pairs(x, cos, sin, layout)
-    grouped = x.unflatten(1, (num_kv_heads, -1))  # type: ignore[no-untyped-call]
-    return rotate_pairs(grouped, cos.unsqueeze(-3), sin.unsqueeze(-3), layout).flatten(1, 2)

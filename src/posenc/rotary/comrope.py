@@ -22,24 +22,38 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table
-from posenc.encoding import RotaryEncoding, Table, float64_if_supported
+from posenc.encoding import Table, float64_if_supported
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.head_shares import KEYS, HeadAxis
 from posenc.rotary._axes import coordinates
-from posenc.rotary._blocks import check_block, check_heads, check_rotated
+from posenc.rotary._blocks import check_block
 from posenc.rotary._commuting import commuting_rotate, commuting_table
+from posenc.rotary._per_head import PerHeadRotation
 
 
-class _ComRoPE(RotaryEncoding):
+class _ComRoPE(PerHeadRotation):
     """What both kinds share: all but how a position becomes a time."""
 
-    head_dim: int
-    num_heads: int
-    num_kv_heads: int
-    block: int
-    init_std: float
-    generators: nn.Parameter
+    shared_by_layers = False
+    relative = True
+
+    def __init__(
+        self, head_dim: int, *, num_heads: int, axes: int, block: int, init_std: float, num_kv_heads: int | None
+    ) -> None:
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads, axes=axes)
+        check_block(block, head_dim)
+        if head_dim % block:
+            raise ValueError(f"head_dim must be a multiple of block = {block}, got {head_dim}")
+        check_number("init_std", init_std, least=0)
+        check_table("num_kv_heads, head_dim and block", self.num_kv_heads, head_dim, block)
+        self.block, self.init_std = block, init_std
+        self.generators = nn.Parameter(torch.empty(self.num_kv_heads, head_dim // block, block, block))
+
+    @property
+    def _rows(self) -> int:
+        """Each key head has generators of its own, whatever shares its multipliers."""
+        return self.num_kv_heads
 
     def head_axes(self) -> dict[str, HeadAxis]:
         return {"generators": KEYS}
@@ -56,13 +70,11 @@ class _ComRoPE(RotaryEncoding):
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
-        kind = type(self).__name__
-        check_rotated(kind, x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.num_kv_heads)
+        self._check_heads(x)
         return commuting_rotate(x, table)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
-        return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, block={self.block}{grouped}"
+        return f"{super().extra_repr()}, axes={self.axes}, block={self.block}"
 
 
 class ComRoPEAP(_ComRoPE):
@@ -91,9 +103,6 @@ class ComRoPEAP(_ComRoPE):
     torch.Size([1, 8, 24, 64])
     """
 
-    shared_by_layers = False
-    relative = True
-
     def __init__(
         self,
         head_dim: int,
@@ -106,16 +115,13 @@ class ComRoPEAP(_ComRoPE):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.num_kv_heads = check_heads(num_heads, num_kv_heads, axes)
-        _check_sizes(self.num_kv_heads, head_dim, block, init_std)
+        super().__init__(
+            head_dim, num_heads=num_heads, axes=axes, block=block, init_std=init_std, num_kv_heads=num_kv_heads
+        )
         if head_dim % (axes * block):
             raise ValueError(
                 f"head_dim must be a multiple of axes * block = {axes * block}, got {head_dim}: axes share the blocks"
             )
-        self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
-        self.init_std = init_std
-        self.generators = nn.Parameter(torch.empty(self.num_kv_heads, head_dim // block, block, block))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -162,9 +168,6 @@ class ComRoPELD(_ComRoPE):
     torch.Size([1, 8, 24, 64])
     """
 
-    shared_by_layers = False
-    relative = True
-
     def __init__(
         self,
         head_dim: int,
@@ -178,14 +181,12 @@ class ComRoPELD(_ComRoPE):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.num_kv_heads = check_heads(num_heads, num_kv_heads, axes)
-        _check_sizes(self.num_kv_heads, head_dim, block, init_std)
-        self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
-        self.init_std, self.per_head = init_std, check_flag("per_head", per_head)
-        blocks = head_dim // block
-        self.generators = nn.Parameter(torch.empty(self.num_kv_heads, blocks, block, block))
-        self.multiplier = nn.Parameter(torch.empty(self.num_kv_heads if self.per_head else 1, axes, blocks))
+        super().__init__(
+            head_dim, num_heads=num_heads, axes=axes, block=block, init_std=init_std, num_kv_heads=num_kv_heads
+        )
+        self.per_head = check_flag("per_head", per_head)
+        multiplied = self.num_kv_heads if self.per_head else 1
+        self.multiplier = nn.Parameter(torch.empty(multiplied, axes, head_dim // block))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -206,15 +207,6 @@ class ComRoPELD(_ComRoPE):
 
     def _times(self, like: Tensor) -> Tensor:
         return self.multiplier.to(like.device, like.dtype)
-
-
-def _check_sizes(num_kv_heads: int, head_dim: int, block: int, init_std: float) -> None:
-    """Raise a ValueError unless blocks fill a head, and init_std is a standard deviation."""
-    check_block(block, head_dim)
-    if head_dim % block:
-        raise ValueError(f"head_dim must be a multiple of block = {block}, got {head_dim}")
-    check_number("init_std", init_std, least=0)
-    check_table("num_kv_heads, head_dim and block", num_kv_heads, head_dim, block)
 
 
 def _take(parameter: Tensor, name: str, official: Tensor, converted: Tensor) -> None:

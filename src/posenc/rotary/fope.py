@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
+from posenc.arguments import check_choice, check_flag, check_number, check_pairs, check_whole
 from posenc.dtypes import precision
-from posenc.encoding import RotaryEncoding, Table, no_autocast
+from posenc.encoding import Table, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, check_length, geometric
@@ -38,13 +38,12 @@ from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
 from posenc.head_shares import KEYS, HeadAxis
 from posenc.positions import checking as position
-from posenc.rotary._axes import check_head, over_heads
-from posenc.rotary._rotate import rotate_grouped, rotate_pairs
+from posenc.rotary._per_head import PerHeadRotation
 
 Rest = Literal["pass", "doubled"]
 
 
-class FoPE(RotaryEncoding):
+class FoPE(PerHeadRotation):
     """Fourier position embedding.
 
     Args:
@@ -109,11 +108,8 @@ class FoPE(RotaryEncoding):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_whole("head_dim", head_dim)
-        if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
-        self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
+        check_pairs("head_dim", head_dim)
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
         check_length(original_length)
         check_base(base)
         check_choice("slow", slow, ("drop", "zero"))
@@ -122,14 +118,14 @@ class FoPE(RotaryEncoding):
         check_number("noise", noise, least=0)
         spectrum_dim = head_dim if spectrum_dim is None else spectrum_dim
         check_whole("spectrum_dim", spectrum_dim, least=2)
-        self.head_dim, self.base, self.rest, self.layout, self.noise = head_dim, base, rest, layout, noise
+        self.base, self.rest, self.layout, self.noise = base, rest, layout, noise
         self.original_length, self.normalized = original_length, check_flag("normalized", normalized)
         self._frequencies = Frequencies(_chosen(geometric(spectrum_dim, base), original_length, num_frequencies, slow))
         count = len(self._frequencies.theta)
         self.series = min(count, head_dim // 2) if series is None else series
         check_whole("series", self.series, most=head_dim // 2)
         self.per_head = check_flag("per_head", per_head)
-        shape = (self.num_kv_heads if self.per_head else 1, count, self.series)
+        shape = (self._rows, count, self.series)
         learned = check_flag("learned", learned)
         self.cos_coef = nn.Parameter(torch.empty(shape), requires_grad=learned)
         both = check_flag("separate", separate)
@@ -150,7 +146,7 @@ class FoPE(RotaryEncoding):
         return dict.fromkeys((name for name, _ in self.named_parameters()), KEYS) if self.per_head else {}
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, without heads where all have the same."""
+        """cos and sin ``(*batch, num_kv_heads | 1, tokens, pairs)``."""
         position.check_dtype("positions", positions)
         dtype = precision(self.cos_coef if like is None else like)
         places = position.wide(positions if like is None else positions.to(like.device))
@@ -158,10 +154,7 @@ class FoPE(RotaryEncoding):
         of_cos = self._coefficients(self.cos_coef, dtype)
         of_sin = of_cos if self.sin_coef is None else self._coefficients(self.sin_coef, dtype)
         with no_autocast(cos.device.type):
-            if of_cos.shape[0] == 1:
-                cos, sin = cos @ of_cos[0], sin @ of_sin[0]
-            else:
-                cos, sin = cos.unsqueeze(-3) @ of_cos, sin.unsqueeze(-3) @ of_sin
+            cos, sin = cos.unsqueeze(-3) @ of_cos, sin.unsqueeze(-3) @ of_sin
         left = self.head_dim // 2 - self.series
         return F.pad(cos, (0, left), value=1.0), F.pad(sin, (0, left), value=1.0 if self.rest == "doubled" else 0.0)
 
@@ -169,19 +162,10 @@ class FoPE(RotaryEncoding):
         wide = coefficients.to(dtype)
         return wide / wide.sum(-2, keepdim=True) if self.normalized else wide
 
-    def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
-        check_head("FoPE", self.head_dim, x)
-        if self.cos_coef.shape[0] == 1:
-            cos, sin = over_heads(table)
-            return rotate_pairs(x, cos, sin, self.layout)
-        return rotate_grouped("FoPE", x, table, self.layout, self.num_heads, self.num_kv_heads)
-
     def extra_repr(self) -> str:
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         rest = "" if self.rest == "pass" else f", rest={self.rest!r}"
         frequencies = f"original_length={self.original_length}, {len(self._frequencies.theta)} frequencies"
-        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, {frequencies}, {self.series} series{rest}"
+        return f"{super().extra_repr()}, {frequencies}, {self.series} series{rest}"
 
 
 def _chosen(theta: list[float], length: int, num_frequencies: int | None, slow: str) -> list[float]:

@@ -21,20 +21,20 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
-from posenc.encoding import RotaryEncoding, Table
+from posenc.arguments import check_choice, check_flag, check_number, check_pairs
+from posenc.encoding import Table
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
-from posenc.head_shares import KEYS, HeadAxis, HeadShare
-from posenc.rotary._axes import check_head, coordinates, of_sums
-from posenc.rotary._rotate import rotate_grouped
+from posenc.head_shares import KEYS, HeadAxis
+from posenc.rotary._axes import coordinates, of_sums
+from posenc.rotary._per_head import PerHeadRotation
 
 
-class GRAPEM(RotaryEncoding):
+class GRAPEM(PerHeadRotation):
     """Multiplicative GRAPE with commuting planes: a rotation with learned frequencies.
 
     Args:
@@ -73,19 +73,15 @@ class GRAPEM(RotaryEncoding):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_whole("head_dim", head_dim)
-        if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
-        self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
+        check_pairs("head_dim", head_dim)
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
         check_base(base)
         check_number("log_scale", log_scale, above=0)
         check_choice("layout", layout, get_args(Layout))
-        self.head_dim, self.base, self.log_scale = head_dim, base, log_scale
+        self.base, self.log_scale = base, log_scale
         self.layout: Layout = layout
         self.per_head = check_flag("per_head", per_head)
-        self.rows = self.num_kv_heads if self.per_head else 1
-        self.log_theta = nn.Parameter(torch.empty(self.rows, head_dim // 2))
+        self.log_theta = nn.Parameter(torch.empty(self._rows, head_dim // 2))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -97,10 +93,6 @@ class GRAPEM(RotaryEncoding):
     def head_axes(self) -> dict[str, HeadAxis]:
         return {"log_theta": KEYS} if self.per_head else {}
 
-    def _keep_heads(self, share: HeadShare) -> None:
-        super()._keep_heads(share)
-        self.rows = self.num_kv_heads if self.per_head else 1
-
     def frequencies(self) -> Tensor:
         """theta ``(num_kv_heads | 1, pairs)``, radians per token, in float64 where there is one."""
         device = torch.device("cpu") if self.log_theta.device.type == "mps" else self.log_theta.device
@@ -111,16 +103,8 @@ class GRAPEM(RotaryEncoding):
         places, _, dtype = coordinates(positions, 1, self.log_theta if like is None else like)
         return of_sums(places, [TensorFrequencies(-self.frequencies().unsqueeze(-2))], dtype)
 
-    def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
-        check_head("GRAPEM", self.head_dim, x)
-        return rotate_grouped("GRAPEM", x, table, self.layout, self.num_heads, self.rows)
-
     def extra_repr(self) -> str:
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
-        return (
-            f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}, {self.rows} sets of frequencies"
-        )
+        return f"{super().extra_repr()}, base={self.base:g}, {self._rows} sets of frequencies"
 
 
 ENTRY = Entry(

@@ -21,26 +21,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_flag, check_number, check_table, check_whole
-from posenc.encoding import RotaryEncoding, Table, float64_if_supported, no_autocast
+from posenc.arguments import check_flag, check_number, check_table
+from posenc.encoding import Table, float64_if_supported, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
-from posenc.head_shares import HeadAxis, HeadShare
+from posenc.head_shares import HeadAxis
 from posenc.rotary._axes import coordinates, of_sums
-from posenc.rotary._blocks import (
-    check_block,
-    check_heads,
-    check_rotated,
-    from_upper,
-)
+from posenc.rotary._blocks import check_block, from_upper
 from posenc.rotary._commuting import commuting_rotate, commuting_table
+from posenc.rotary._per_head import PerHeadRotation
 from posenc.rotary._skew import skew_exponential
 
 _WIDE = 8  # blocks up to here are exponentiated in float64, which costs them little
 
 
-class LieRE(RotaryEncoding):
+class LieRE(PerHeadRotation):
     """Lie rotational encoding; one instance for each layer.
 
     In float32, blocks up to 8 have the accuracy of float64 before rounding; larger ones err by about 1e-8 times
@@ -86,18 +82,14 @@ class LieRE(RotaryEncoding):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        num_kv_heads = check_heads(num_heads, num_kv_heads, axes)
-        check_whole("head_dim", head_dim)
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads, axes=axes)
         block = head_dim if block is None else block
         check_block(block, head_dim)
         check_number("init_scale", init_scale, least=0)
-        check_table("num_kv_heads, head_dim and block", axes, num_kv_heads, head_dim, block)
-        self.head_dim, self.num_heads, self.num_kv_heads, self.axes = head_dim, num_heads, num_kv_heads, axes
+        check_table("num_kv_heads, head_dim and block", axes, self.num_kv_heads, head_dim, block)
         self.relative = axes == 1  # generators of several axes do not commute
         self.block, self.per_head, self.init_scale = block, check_flag("per_head", per_head), init_scale
-        self.rows = num_kv_heads if self.per_head else 1
-        self.generators = nn.Parameter(torch.empty(axes, self.rows, head_dim // block, block * (block - 1) // 2))
+        self.generators = nn.Parameter(torch.empty(axes, self._rows, head_dim // block, block * (block - 1) // 2))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -107,10 +99,6 @@ class LieRE(RotaryEncoding):
 
     def head_axes(self) -> dict[str, HeadAxis]:
         return {"generators": HeadAxis(1, of_keys=True)} if self.per_head else {}
-
-    def _keep_heads(self, share: HeadShare) -> None:
-        super()._keep_heads(share)
-        self.rows = self.num_kv_heads if self.per_head else 1
 
     @torch.no_grad()
     def from_official(self, params: Tensor) -> LieRE:
@@ -159,13 +147,12 @@ class LieRE(RotaryEncoding):
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
-        check_rotated("LieRE", x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.rows)
+        self._check_heads(x)
         return commuting_rotate(x, table)
 
     def extra_repr(self) -> str:
         shared = "" if self.per_head else ", per_head=False"
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
-        return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, block={self.block}{shared}{grouped}"
+        return f"{super().extra_repr()}, axes={self.axes}, block={self.block}{shared}"
 
 
 ENTRY = Entry(

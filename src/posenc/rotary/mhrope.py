@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_kv_heads, check_several, check_whole, shown
-from posenc.encoding import RotaryEncoding, Table
+from posenc.arguments import check_several, check_whole, shown
+from posenc.encoding import Table
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
@@ -29,13 +29,13 @@ from posenc.frequencies.spectrum import Spectrum
 from posenc.head_shares import HeadShare
 from posenc.positions import checking as position
 from posenc.positions.videos import on_all_axes
-from posenc.rotary._axes import check_head, coordinates
-from posenc.rotary._rotate import rotate_grouped
+from posenc.rotary._axes import coordinates
+from posenc.rotary._per_head import PerHeadRotation
 from posenc.rotary.mrope import largest
 from posenc.rotary.rope import RoPE
 
 
-class MHRoPE(RotaryEncoding):
+class MHRoPE(PerHeadRotation):
     """Multi-head RoPE: whole key heads read time, rows or columns, each with every frequency.
 
     Args:
@@ -78,11 +78,10 @@ class MHRoPE(RotaryEncoding):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
         if self.rope._fewest is not None:
             raise ValueError("scaling must give all heads the same frequencies: here a head has an axis, not a base")
-        self.num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
         self.heads_of_axes = tuple(check_several("heads", heads))
         for count in self.heads_of_axes:
             check_whole("heads", count, least=0)
@@ -91,8 +90,7 @@ class MHRoPE(RotaryEncoding):
                 f"heads must be key heads of each of two or more axes, at most num_kv_heads = {self.num_kv_heads} in "
                 f"all, got {shown(heads)}"
             )
-        self.head_dim, self.num_heads, self.axes = head_dim, num_heads, len(self.heads_of_axes)
-        self.layout: Layout = layout
+        self.axes, self.layout = len(self.heads_of_axes), layout
         self.length_dependent = self.rope.length_dependent
         place_parameters(self, device, dtype, given=scaling)
 
@@ -127,11 +125,6 @@ class MHRoPE(RotaryEncoding):
         chosen = torch.tensor([axis % (self.axes + 1) for axis in self.order()], device=cos.device)
         return cos[chosen].movedim(0, -3), sin[chosen].movedim(0, -3)
 
-    def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
-        check_head("MHRoPE", self.head_dim, x)
-        return rotate_grouped("MHRoPE", x, table, self.layout, self.num_heads, self.num_kv_heads)
-
     def forward(
         self,
         q: Tensor,
@@ -151,8 +144,7 @@ class MHRoPE(RotaryEncoding):
 
     def extra_repr(self) -> str:
         """Head, heads of each axis and of queries."""
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
-        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, heads={self.heads_of_axes}"
+        return f"{super().extra_repr()}, heads={self.heads_of_axes}"
 
 
 def _heads(shape: Shape) -> dict[str, object]:

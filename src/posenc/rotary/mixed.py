@@ -22,8 +22,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import MOST_AXES, check_choice, check_flag, check_kv_heads, check_table, check_whole
-from posenc.encoding import RotaryEncoding, Table
+from posenc.arguments import check_choice, check_flag, check_pairs, check_table
+from posenc.encoding import Table
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base
@@ -31,15 +31,15 @@ from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequenc
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
 from posenc.head_shares import KEYS, HeadAxis, HeadShare
-from posenc.rotary._axes import check_head, coordinates, of_one_axis, of_sums
+from posenc.rotary._axes import coordinates, of_one_axis, of_sums
 from posenc.rotary._conventions import of_given
 from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
-from posenc.rotary._rotate import rotate_grouped
+from posenc.rotary._per_head import PerHeadRotation
 
 Directions = Literal["random", "axial", "golden"]
 
 
-class MixedRoPE(RotaryEncoding):
+class MixedRoPE(PerHeadRotation):
     """Rotary embedding whose every pair depends on all coordinates; one instance for each layer, as in the source.
 
     Args:
@@ -90,13 +90,10 @@ class MixedRoPE(RotaryEncoding):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_whole("head_dim", head_dim)
-        num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
-        check_whole("axes", axes, most=MOST_AXES)
+        check_pairs("head_dim", head_dim)
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads, axes=axes)
+        num_kv_heads = self.num_kv_heads
         check_table("num_kv_heads, axes and head_dim", num_kv_heads, axes, head_dim)
-        if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
         check_choice("layout", layout, get_args(Layout))
         if frequencies is not None and (base is not None or directions is not None):
             raise ValueError("frequencies take the place of base and directions: give either")
@@ -109,7 +106,6 @@ class MixedRoPE(RotaryEncoding):
         if not learned and directions == "random" and self.given is None:
             raise ValueError("directions must not be 'random' where nothing is learned: no state_dict would keep them")
         check_base(base)
-        self.head_dim, self.num_heads, self.num_kv_heads, self.axes = head_dim, num_heads, num_kv_heads, axes
         self.base, self.directions, self.learned = base, directions, learned
         self.layout: Layout = layout
         self._begun_for, self._kept = num_kv_heads, slice(0, num_kv_heads)  # key heads of the whole encoding
@@ -179,16 +175,10 @@ class MixedRoPE(RotaryEncoding):
         device = torch.device("cpu") if self.theta.device.type == "mps" else self.theta.device  # which has no float64
         return [TensorFrequencies(theta) for theta in _by_axis(self.theta.to(device, torch.float64))]
 
-    def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
-        check_head("MixedRoPE", self.head_dim, x)
-        return rotate_grouped("MixedRoPE", x, table, self.layout, self.num_heads, self.num_kv_heads)
-
     def extra_repr(self) -> str:
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         fixed = "" if self.learned else ", learned=False"
         begun = f"base={self.base:g}, directions={self.directions!r}" if self.given is None else "frequencies given"
-        return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, {begun}{fixed}{grouped}"
+        return f"{super().extra_repr()}, axes={self.axes}, {begun}{fixed}"
 
 
 def _by_axis(theta: Tensor) -> list[Tensor]:

@@ -26,20 +26,21 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import MOST_AXES, check_choice, check_kv_heads, check_several, check_whole
+from posenc.arguments import MOST_AXES, check_choice, check_several, check_whole
 from posenc.dtypes import softplus
-from posenc.encoding import RotaryEncoding, Table
+from posenc.encoding import Table
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.head_shares import KEYS, HeadAxis
 from posenc.rotary._axes import check_head, coordinates
+from posenc.rotary._per_head import PerHeadRotation
 
 Initial = Literal["zero", "uniform"]
 
 
-class PoPE(RotaryEncoding):
+class PoPE(PerHeadRotation):
     """Polar coordinate position embedding.
 
     Args:
@@ -82,9 +83,7 @@ class PoPE(RotaryEncoding):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_whole("head_dim", head_dim)
-        self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
+        super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
         check_whole("rotary_dim", rotary_dim, most=head_dim)
         check_base(base)
@@ -95,7 +94,7 @@ class PoPE(RotaryEncoding):
             check_whole("sections", part)
         if sum(parts) != rotary_dim:
             raise ValueError(f"sections must sum to rotary_dim = {rotary_dim}, got {tuple(parts)}")
-        self.head_dim, self.rotary_dim, self.base, self.initial = head_dim, rotary_dim, base, initial
+        self.rotary_dim, self.base, self.initial = rotary_dim, base, initial
         self.sections, self.axes = tuple(parts), len(parts)
         self._frequencies = [Frequencies(geometric(2 * part, base)) for part in parts]
         self.bias = nn.Parameter(torch.empty(self.num_kv_heads, rotary_dim))
@@ -125,12 +124,8 @@ class PoPE(RotaryEncoding):
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Features of queries and keys, ``(batch, heads, tokens, head_dim + rotary_dim)``."""
         check_head("PoPE", self.head_dim, q)
-        check_head("PoPE", self.head_dim, k)
+        self._check_heads(k)
         group = k.shape[1] // self.num_kv_heads  # no divmod: compilers cannot follow it for sizes that vary
-        if k.shape[1] % self.num_kv_heads or self.num_heads % k.shape[1]:
-            raise ValueError(
-                f"num_kv_heads of this PoPE is {self.num_kv_heads}, got keys of {k.shape[1]} heads: give num_kv_heads"
-            )
         of_queries = self._waves(q_pos, q)
         cos, sin = of_queries if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
         bias = self.bias.to(cos.dtype).clamp(-2 * math.pi, 0.0).repeat_interleave(group, 0).unsqueeze(-2)
@@ -152,10 +147,9 @@ class PoPE(RotaryEncoding):
         return torch.cat([*features, x[..., self.rotary_dim :]], -1)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         sections = "" if self.axes == 1 else f", sections={self.sections}"
-        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}{partial}{sections}"
+        return f"{super().extra_repr()}, base={self.base:g}{partial}{sections}"
 
 
 ENTRY = Entry(

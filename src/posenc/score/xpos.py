@@ -30,7 +30,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_number, check_whole
+from posenc.arguments import check_number, check_pairs
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported, softcapped
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -85,9 +85,7 @@ class XPos(ScoreEncoding):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_whole("head_dim", head_dim)
-        if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
+        check_pairs("head_dim", head_dim)
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         check_base(base)
