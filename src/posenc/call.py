@@ -23,6 +23,7 @@ from posenc.encoding import (
 from posenc.positions.checking import default_positions
 from posenc.rotate import RowLengths, rotated, row_lengths
 from posenc.structure import Bias, Structure, TokenOrder
+from posenc.tracing import tracing
 from posenc.validate import (
     Causal,
     axes_of,
@@ -181,8 +182,18 @@ class AttentionCall:
 
         Entries are distances queries − 1, … −(keys − 1) from a query to a key: queries are the last of the keys.
         """
-        rows = [row for row in map(self.row_of, self.bias) if row is not None]
+        rows = [row for row in self.rows if row is not None]
         return sum(rows[1:], rows[0]) if rows else None
+
+    @property
+    def rows(self) -> tuple[Tensor | None, ...]:
+        """Of each bias its row by distance; whether there is one is asked more than once, so the call keeps them."""
+        if tracing():  # a compiler finds what is computed twice
+            return tuple(map(self.row_of, self.bias))
+        kept: dict[str, tuple[Tensor | None, ...]] = vars(self)
+        if "_rows" not in kept:
+            kept["_rows"] = tuple(map(self.row_of, self.bias))
+        return kept["_rows"]
 
     def row_of(self, bias: Bias) -> Tensor | None:
         """One bias by distance, the entries as in `distance_row`; None where it is not a function of distance."""

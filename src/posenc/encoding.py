@@ -190,6 +190,13 @@ class BiasEncoding(Encoding):
         """
         return None
 
+    def distance_slopes(self, *, like: Tensor) -> Tensor | None:
+        """Structure: slopes m_h ``(heads,)`` where the bias is −m_h · |distance|, or None.
+
+        They are float32, without gradients, on the device of ``like``; such a bias states `of_distance` as well.
+        """
+        return None
+
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
         """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, ….
 

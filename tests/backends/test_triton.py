@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, attention
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention
 from posenc.backends import triton as backend
 from posenc.backends.triton import launch
+from posenc.bias import FIRE
 from posenc.call import AttentionCall, prepare_call
-from posenc.score import CoPE, Shaw
-from posenc.weight import StickBreaking
+from posenc.score import CoPE, Shaw, StreamingLLM
+from posenc.weight import AttentionSink, StickBreaking
 from tests.samples import gap, mostly_slow, qkv
 
 if importlib.util.find_spec("triton") is None:
@@ -334,11 +335,18 @@ def test_refusals():
 
     assert reason([StickBreaking()]) is None
     assert reason([CoPE(16, max_position=255)]) is None
-    assert "stick-breaking" in reason([])
+    assert reason([]) is None
+    assert reason([ALiBi(4), T5Bias(4), AttentionSink(4)], softcap=2.0, dropout=0.5, window=3) is None
+    assert reason([ForgetGate(32, num_heads=4)], x=torch.zeros(1, 20, 32)) is None
+    assert "FIRE" in reason([FIRE(4)])
+    assert "positions" in reason([ALiBi(4)], q_pos=torch.arange(20), k_pos=torch.arange(20))
+    assert "hides" in reason([StreamingLLM(RoPE(16), sinks=1, window=3)])
+    assert "dropout" in reason([], dropout=1.0)
+    assert "256" in reason([], tensors=qkv(1, 1, 4, 4, 264))
+    assert "one term" in reason([ForgetGate(32, num_heads=4)] * 2, x=torch.zeros(1, 20, 32))
     assert "bias" in reason([ALiBi(4), StickBreaking()])
-    assert "term" in reason([CoPE(16, max_position=4), StickBreaking()])
+    assert "terms" in reason([CoPE(16, max_position=4), StickBreaking()])
     assert "gates" in reason([Shaw(16, max_distance=4)])
-    assert "gates" in reason([ForgetGate(32, num_heads=4)], x=torch.zeros(1, 20, 32))
     assert "gates" in reason([CoPE(16, max_position=4, relative=8)])
     assert "255" in reason([CoPE(16, max_position=256)])
     assert "float32" in reason([StickBreaking()], tensors=(q.double(), k.double(), v.double()))

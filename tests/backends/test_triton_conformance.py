@@ -61,9 +61,9 @@ PAIRS = [pytest.param(case, s, id=f"{case.name}-{s.name}") for case in CASES for
 
 
 @pytest.mark.skipif(not RUNS, reason="needs Triton, and an NVIDIA GPU or TRITON_INTERPRET=1")
-def test_the_kernels_serve_counts_and_sticks() -> None:
+def test_the_kernels_serve_biases_gates_counts_and_sticks() -> None:
     names = {param.values[0].name.split("_")[0].split("+")[-1] for param in PAIRS}
-    assert {"cope", "stick-breaking"} <= names
+    assert {"alibi", "t5", "cope", "stick-breaking"} <= names
     assert len(PAIRS) > 50
 
 
@@ -71,7 +71,9 @@ def test_the_kernels_serve_counts_and_sticks() -> None:
 @pytest.mark.parametrize(("case", "situation"), PAIRS)
 def test_equals_the_definition(case: Case, situation: Situation, monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
-        monkeypatch.setattr(launch, "tile", lambda q: 16 if situation.keys < SHORT else 64)
+        size = 16 if situation.keys < SHORT else 64
+        monkeypatch.setattr(launch, "tile", lambda q: size)
+        monkeypatch.setattr(launch, "candidates", lambda *args: [launch.Tile(size, size, 4, 1)])
     wide = call_of(case, situation)
     expected = differentiated(wide, "dense")
     call = in_float32(wide, DEVICE)

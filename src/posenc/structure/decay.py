@@ -166,17 +166,7 @@ def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
 
     Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
     """
-    keys, dtype = gates.shape[-1], gates.dtype
-    wide = gates.double()
-    if visible.mask is not None:
-        wide = wide * visible.mask[:, :, 0]
-    if visible.segments is None:
-        sums = wide.cumsum(-1)
-    else:
-        order = visible.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
-        wide = wide.expand(max(len(wide), len(order)), -1, -1)
-        order = order.expand(len(wide), wide.shape[1], -1)
-        sums = torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))
+    keys, dtype, sums = gates.shape[-1], gates.dtype, running_sums(gates, visible)
     own_key = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
     # Under softmax a number that all keys of a query share has no effect: the sums at queries carry no gradient, and
     # neither does the part of a sum that float32 drops.
@@ -184,3 +174,16 @@ def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
     near, near_keys = at_queries.to(dtype), sums.to(dtype)
     rest = (at_queries - near).to(dtype), (sums.detach() - near_keys.detach()).to(dtype)
     return GateSums(near, rest[0], near_keys, rest[1])
+
+
+def running_sums(gates: Tensor, visible: Visible) -> Tensor:
+    """Sums over each key and all visible keys of its document before it, float64 ``(batch | 1, heads, keys)``."""
+    wide = gates.double()
+    if visible.mask is not None:
+        wide = wide * visible.mask[:, :, 0]
+    if visible.segments is None:
+        return wide.cumsum(-1)
+    order = visible.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
+    wide = wide.expand(max(len(wide), len(order)), -1, -1)
+    order = order.expand(len(wide), wide.shape[1], -1)
+    return torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))

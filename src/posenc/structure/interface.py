@@ -182,6 +182,9 @@ class Bias(Protocol):
     def of_distance(self, distance: Tensor) -> Tensor | None:
         """``(heads, *distance.shape)``."""
 
+    def distance_slopes(self, *, like: Tensor) -> Tensor | None:
+        """``(heads,)``, where the bias is a slope times the distance."""
+
     def network(self, queries: int, keys: int, *, like: Tensor) -> Structure | None:
         """A `Network`, of queries that are the last of the keys."""
 

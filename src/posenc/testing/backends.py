@@ -205,6 +205,12 @@ def distance_structure(case: Case) -> None:
             flat = encoding.of_distance(distance.flatten())
             assert flat is not None
             expect_close("of_distance (any,)", flat, structure.flatten(1))
+        slopes = encoding.distance_slopes(like=q_pos)
+        if slopes is not None:
+            assert structure is not None, "a bias with slopes states of_distance"
+            expect_close(
+                "distance_slopes", -slopes.double()[:, None, None] * distance.abs(), structure.double(), tolerance=1e-6
+            )
 
 
 @applies_to("weight", all_of_them=False)

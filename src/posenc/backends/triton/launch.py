@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ WARPS = 4
 STAGES = 2
 ROOM = 1 << 25  # numbers that a backward pass may keep between two of its kernels: 128 MiB in float32
 WIDEST = 128  # width of a head
+WIDEST_SOFTMAX = 256  # the same of the softmax kernels
+
+Result = TypeVar("Result")
 
 _NOBODY = torch.iinfo(torch.int64).min  # the document of hidden keys
 
@@ -62,10 +65,90 @@ def visibility_refusal(visibility: VisibilityMask) -> str | None:
 def tile(q: Tensor) -> int:
     """Queries, and keys, of a tile."""
     size = TILE if q.element_size() == 2 else TILE // 2
-    if not q.is_cuda:
-        return size
-    room: int = getattr(torch.cuda.get_device_properties(q.device), "shared_memory_per_block_optin", 0)
-    return size if room >= SHARED else size // 2
+    return size if shared_memory(q.device) >= SHARED else size // 2
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have; off a GPU, where kernels are interpreted, those of Hopper."""
+    if device.type != "cuda":
+        return 232_448
+    room: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)
+    return room
+
+
+class Tile(NamedTuple):
+    """What a program of a softmax kernel works on at a time, and by how many warps and stages of loads."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+    def constants(self) -> dict[str, int]:
+        """As kernels take it."""
+        return {"BM": self.rows, "BN": self.columns, "num_warps": self.warps, "num_stages": self.stages}
+
+    def bytes(self, kernel: str, constants: Mapping[str, Any]) -> int:
+        """Shared memory that a kernel needs for it, from above: what it keeps, what each stage loads."""
+        widths = constants["WIDTH"] + constants["VALUES"]
+        kept = {"forward": self.rows * constants["WIDTH"], "queries": self.rows * widths, "keys": self.columns * widths}
+        loaded = {"forward": self.columns, "queries": self.columns, "keys": self.rows, "row": 2 * self.rows}[kernel]
+        of_row = 4 * self.rows * self.columns if constants["ROW"] and kernel != "row" else 0
+        size = 4 if constants["EXACT"] else 2
+        return size * (kept.get(kernel, 0) + self.stages * loaded * widths) + self.stages * of_row
+
+
+# Largest first, for products in 16 bits and in float32: the first that fits the device's shared memory is taken. Chosen
+# by registers, spills and shared memory (benchmarks/gpu/offline.py); never measured.
+TILES = {
+    "forward": (
+        (Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
+        (Tile(64, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ),
+    "queries": (
+        (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
+        (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ),
+    "keys": (
+        (Tile(32, 128, 8, 2), Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(32, 32, 4, 1)),
+        (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ),
+    "row": (
+        (Tile(64, 64, 4, 2), Tile(32, 32, 4, 2), Tile(32, 32, 4, 1)),
+        (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ),
+}  # fmt: skip
+
+
+def candidates(kernel: str, constants: Mapping[str, Any], q: Tensor) -> list[Tile]:
+    """Tiles to try, largest first: those that should fit the device, and at least the smallest."""
+    tiles, room = TILES[kernel][int(constants["EXACT"])], shared_memory(q.device)
+    return [tile for tile in tiles if tile.bytes(kernel, constants) <= room] or [tiles[-1]]
+
+
+_skipped: dict[tuple[object, ...], int] = {}  # how many of a kernel's tiles a device turned out to have no room for
+
+
+def fitted(kernel: str, constants: Mapping[str, Any], q: Tensor, start: Callable[[Tile], Result]) -> Result:
+    """What ``start`` returns for the largest tile that the device has the resources for.
+
+    Raises:
+        RuntimeError: Triton's own error, where even the smallest has too few, or does not compile.
+    """
+    from triton.runtime.errors import OutOfResources, PTXASError
+
+    key = (q.device, kernel, q.dtype, *constants.values())
+    tiles = candidates(kernel, constants, q)
+    for at in range(_skipped.get(key, 0), len(tiles)):
+        try:
+            result = start(tiles[at])
+        except (OutOfResources, PTXASError):
+            if at + 1 == len(tiles):
+                raise
+        else:
+            _skipped[key] = at
+            return result
+    raise AssertionError("there is a last tile")
 
 
 def row_contiguous(x: Tensor) -> Tensor:

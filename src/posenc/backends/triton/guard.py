@@ -1,0 +1,266 @@
+"""A kernel serves only after it was found right on the card at hand.
+
+At the first eager use of a kind of calls (`Kind`: a kernel, what it is compiled for, dtype and widths) two small ragged
+calls of that kind run on the device and, by tiles in float64, on the CPU; results and gradients are compared. The
+verdict is kept in the user's cache folder, by device, versions of torch and Triton, and the kernels' own text: a later
+process reads it. Where no kernel can run or be read from (a compiler traces, a CUDA graph is captured) and no verdict
+is known, the kernel does not serve, and other backends do.
+
+What does not compile, or needs more than the device has with the smallest tile, fails its check like what is wrong: one
+warning, and other backends serve. Errors of the CUDA runtime are raised as they are.
+
+    POSENC_KERNELS=check    the default: as above
+    POSENC_KERNELS=1        kernels serve without a check
+    POSENC_KERNELS=0        kernels serve only where they are asked for by name
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.call import AttentionCall
+from posenc.dropout import Dropout
+from posenc.structure import Counts, Decay, Row, Sink, Sticks
+from posenc.tracing import has_transforms, stand_ins
+
+Run = Callable[[AttentionCall], Tensor]
+
+VARIABLE = "POSENC_KERNELS"
+MODES = ("check", "0", "1")
+# Largest differences, relative to the largest number of a result or gradient.
+TOLERANCES = {torch.float32: 5e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
+SIZES = ((2, 4, 2, 150, 200), (1, 2, 1, 257, 257))  # batch, heads, key heads, queries, keys: several tiles, all ragged
+
+
+class Kind(NamedTuple):
+    """Calls that one check is for."""
+
+    kernel: str
+    flags: tuple[str, ...]  # what acts in them
+    dtype: torch.dtype
+    width: int
+    value_width: int
+    training: bool
+
+    def __str__(self) -> str:
+        words = (self.kernel, *self.flags, str(self.dtype).removeprefix("torch."), f"{self.width}x{self.value_width}")
+        return " ".join((*words, "training" if self.training else "inference"))
+
+
+def refusal(kind: Kind, device: torch.device, run: Run) -> str | None:
+    """Why a kernel should not serve calls of a kind on a device, or None; checks it where that is possible.
+
+    Args:
+        kind: of the calls.
+        device: a GPU.
+        run: what runs such a call by its kernel.
+    """
+    mode = os.environ.get(VARIABLE, "check")
+    if mode not in MODES:
+        raise ValueError(f"{VARIABLE} must be one of {MODES}, got {mode!r}")
+    if mode == "0":
+        return f"{VARIABLE}=0"
+    return None if mode == "1" else _verdict(kind, device, run)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _verdict(kind: Kind, device: torch.device, run: Run) -> str | None:
+    """What the check of a kind said, or why there was none; None: the kernel is right."""
+    known = _verdicts(_folder_key(device))
+    if str(kind) not in known:
+        if _cannot_check(device):
+            return "not checked on this device yet: call attention once outside of compilers, captures and transforms"
+        known[str(kind)] = check(kind, device, run) or ""
+        _keep(_folder_key(device), known)
+        if known[str(kind)]:
+            warnings.warn(
+                f"{_said(kind, device, known[str(kind)])}; other backends serve", RuntimeWarning, stacklevel=2
+            )
+    return _said(kind, device, known[str(kind)]) if known[str(kind)] else None
+
+
+def _said(kind: Kind, device: torch.device, fault: str) -> str:
+    return f"posenc's kernel ({kind}) failed its check on {_name(device)}: {fault}"
+
+
+def _cannot_check(device: torch.device) -> bool:
+    """Whether kernels cannot run here, or numbers cannot be read."""
+    if stand_ins() or has_transforms():
+        return True
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def check(kind: Kind, device: torch.device, run: Run) -> str | None:
+    """Whether a kernel is right on a device: None, or what is wrong with it."""
+    from triton.compiler.errors import CompilationError
+    from triton.runtime.errors import TritonError
+
+    try:
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(kind.training):
+            faults = [_difference(kind, size, device, run) for size in SIZES]
+    except (TritonError, CompilationError) as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    except RuntimeError as error:
+        if "PassManager" not in str(error):  # Triton's compiler; all else is the device's own
+            raise
+        return "its compiler failed"
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _difference(kind: Kind, size: tuple[int, int, int, int, int], device: torch.device, run: Run) -> str | None:
+    """The first difference between a kernel and tiles in float64 that is above the tolerance, in words, or None."""
+    from posenc.backends import tiles
+
+    results = []
+    for backend, at, dtype in ((tiles.run, torch.device("cpu"), torch.float64), (run, device, kind.dtype)):
+        call, learned = small_call(kind, size, at, dtype)
+        out = backend(call)
+        gradients: tuple[Tensor, ...] = ()
+        if kind.training:
+            target = _drawn(out.shape, seed=1).to(kind.dtype)
+            gradients = torch.autograd.grad(out, list(learned.values()), target.to(out.device, out.dtype))
+        results.append([x.detach().cpu().double() for x in (out, *gradients)])
+    for name, right, got in zip(("result", *learned), *results, strict=False):
+        tolerance = TOLERANCES[kind.dtype] * max(float(right.abs().max()), 1e-3)
+        difference = float((got - right).abs().max()) if bool(got.isfinite().all()) else float("inf")
+        if not difference <= tolerance:
+            said = "the result" if name == "result" else f"the gradient of {name}"
+            return f"{said} is off by {difference:.1e}, allowed are {tolerance:.1e}"
+    return None
+
+
+def small_call(
+    kind: Kind, size: tuple[int, int, int, int, int], device: torch.device, dtype: torch.dtype
+) -> tuple[AttentionCall, dict[str, Tensor]]:
+    """A call of a kind, and what wants gradients in it: the same numbers for all devices and dtypes."""
+    batch, heads, kv_heads, queries, keys = size
+    learned: dict[str, Tensor] = {}
+    seeds = iter(range(2, 100))
+
+    def tensor(name: str, *shape: int, narrow: bool = False) -> Tensor:
+        """Numbers that the kind's dtype can hold where kernels get them in it, else float32."""
+        numbers = _drawn(shape, seed=next(seeds)).to(kind.dtype if narrow else torch.float32)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        made = numbers.to(device, dtype if narrow else wide).requires_grad_(kind.training)
+        learned[name] = made
+        return made
+
+    q = tensor("q", batch, heads, queries, kind.width, narrow=True)
+    k = tensor("k", batch, kv_heads, keys, kind.width, narrow=True)
+    v = tensor("v", batch, kv_heads, keys, kind.value_width, narrow=True)
+    flags, structures, weight, bias = set(kind.flags), [], None, ()
+    if "row" in flags:
+        structures.append(Row(tensor("row", heads, queries + keys - 1)))
+    if "slopes" in flags:
+        slopes = torch.tensor([0.5 ** (2 * h + 1) for h in range(heads)], device=device)
+        bias = (_slopes(slopes),)
+    if "gates" in flags:
+        structures.append(Decay(torch.nn.functional.logsigmoid(tensor("gates", batch, heads, keys) + 3.0)))
+    if "sink" in flags:
+        weight = _weight(Sink(tensor("sink", heads)))
+    if kind.kernel == "sticks":
+        remainder: Any = next(name for name in ("drop", "own", "vector") if name in flags)
+        vector = tensor("vector", heads, kind.value_width) if remainder == "vector" else None
+        weight = _weight(Sticks("current" in flags, remainder, vector))
+    if kind.kernel == "counts":
+        gates = [None, None]
+        if "own gates" in flags:
+            gates = [
+                tensor("queries", batch, heads, queries, kind.width, narrow=True),
+                tensor("keys", batch, kv_heads, keys, kind.width, narrow=True),
+            ]
+        structures.append(Counts(tensor("table", kind.width, 40), kind.width**-0.5, *gates))
+    segments = mask = None
+    if "documents" in flags:  # with padding, which kernels take as one more document
+        k_ids = (torch.arange(keys, device=device) * torch.tensor([[3], [2]], device=device)[:batch]) // keys
+        segments = (k_ids[:, keys - queries :], k_ids)
+        mask = (torch.arange(keys, device=device) % 7 != 3)[None, None, None]
+    dropout = None
+    if "dropout" in flags:
+        dropout = Dropout(0.25, torch.tensor([12345, -999], dtype=torch.int32, device=device))
+    call = AttentionCall(
+        q, k, v, bias, (), weight, (), None, "causal" in flags, kind.width**-0.5, None, True, mask=mask,
+        segments=segments, window=70 if "window" in flags else None, softcap=3.0 if "softcap" in flags else None,
+        dropout=dropout, structures=(tuple(structures),),
+    )  # fmt: skip
+    return call, learned
+
+
+def _slopes(slopes: Tensor) -> Any:
+    """A bias of slopes, as backends ask it."""
+    return SimpleNamespace(
+        distance_slopes=lambda *, like: slopes,
+        of_distance=lambda distance: -distance.abs() * slopes.to(torch.float64)[:, None],
+        parameters=tuple,
+    )
+
+
+def _weight(structure: Sink | Sticks) -> Any:
+    """What stands in place of softmax, as backends ask it."""
+    return SimpleNamespace(fast_form=lambda: structure)
+
+
+def _drawn(shape: tuple[int, ...] | torch.Size, seed: int) -> Tensor:
+    """Normal numbers, the same everywhere, from a generator of their own."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@functools.cache
+def _folder_key(device: torch.device) -> str:
+    """A name of all that a verdict depends on: the card, the versions, the kernels' text."""
+    import triton
+
+    text = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text.update(path.read_bytes())
+    told = (_name(device), str(torch.cuda.get_device_capability(device)), torch.__version__, triton.__version__)
+    for word in told:
+        text.update(word.encode())
+    return text.hexdigest()[:24]
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device)
+
+
+def folder() -> Path:
+    """Where verdicts are kept: a folder of the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "posenc" / "kernels"
+
+
+@functools.cache
+def _verdicts(key: str) -> dict[str, str]:
+    """What is known under a key, by kind: "" for a kernel that is right, else what is wrong."""
+    try:
+        kept = json.loads((folder() / f"{key}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) and all(isinstance(word, str) for word in kept.values()) else {}
+
+
+def _keep(key: str, verdicts: dict[str, str]) -> None:
+    """Write what is known; without a folder to write to, the next process checks again."""
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder(), suffix=".tmp", delete=False) as file:
+            json.dump(verdicts, file, indent=1)
+        Path(file.name).replace(folder() / f"{key}.json")
+    except OSError:
+        pass
+
+
+def verdicts_of(device: torch.device) -> Iterator[tuple[str, str]]:
+    """What is known of the kernels on a device: kinds, and what is wrong with each, or ""."""
+    yield from sorted(_verdicts(_folder_key(device)).items())

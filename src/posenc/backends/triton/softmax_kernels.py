@@ -1,0 +1,584 @@
+"""Kernels of softmax attention whose logits have terms of their own: forward, and the four of the backward pass.
+
+    s_ij = scale · q_i·k_j, capped if CAP                     n = i + keys − queries − j, in the order of the indices
+         + row_h[n + queries − 1]                             ROW: any function of the distance
+         − slope_h · |n|                                      SLOPES: ALiBi, without a table
+         + C_i − C_j                                          GATES: running sums, float64, each split into two floats
+    a_ij = exp(s_ij) / (Σ_l exp(s_il) + exp(sink_h))          SINK; DROP: then dropped, by the hash of `posenc.dropout`
+    hidden: j after i (CAUSAL), |n| ≥ window (WINDOW), another document (IDS); all in powers of two
+
+Gradients of q, k and v are FlashAttention-2's: with δ_i = do_i · o_i,  dS_ij = a_ij (do_i·v_j − δ_i). No program adds
+to what another one writes, so that results are the same in every run:
+
+    C      d_C_i = Σ_j dS_ij − Σ_l dS_li: sums over rows, which the queries' kernel has, minus sums over columns, which
+           the keys' kernel has. Without rounding rows sum to zero (but for a sink); the rounding of δ in 16 bits would
+           go into all gates before a query, and cancels in the difference.
+    row    dS summed along diagonals. Tiles of one diagonal of tiles have the same distances at the same places: a
+           program sums the tiles of a part of its diagonal in registers, and then along the diagonals of that one tile.
+
+A tile of the row would be read at addresses that move by one from query to query, four bytes at a time. So there are
+four copies of it, each beginning one entry later: query i reads copy (queries − 1 − i) & 3, in which its entries begin
+at a multiple of 16 bytes. Kernels that go by keys read copies of the row in the other order.
+
+Source: Dao, FlashAttention-2, arXiv 2307.08691, algorithms 1 and 2.
+"""
+
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call,untyped-decorator"
+# ruff: noqa: N803
+# Triton has no types, and is not there on most machines; its constants are arguments in capitals.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from posenc.backends.triton.tile import LOG2_E, product, store_rows
+
+# Lengths change from call to call: a kernel of its own for each multiple of 16 would be compiled for nothing.
+LENGTHS = ["queries", "keys", "window", "first_query", "chunk", "first_diagonal"]
+
+
+@triton.jit
+def load_tile(start, first, limit, step, ROWS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr):
+    """Rows first … first + ROWS − 1 of a matrix of width D, zeros beyond its edges; rows before its start are zeros."""
+    rows, columns = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = ((rows >= 0) & (rows < limit))[:, None]
+    if D != WIDTH:
+        inside &= (columns < D)[None, :]
+    return tl.load(start + rows.to(tl.int64)[:, None] * step + columns[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def row_copies(row, copies, row_head, row_entry, entries, length, own, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
+    """Eight copies ``(heads, 8, length)`` of a row in powers of two: four from its end, four from its start.
+
+    CENTRED: less its entry at distance 0, ``own``, which softmax takes no notice of: scores near a query's own key,
+    which has most of the weight, are then small and keep their digits.
+    """
+    h = tl.program_id(1).to(tl.int64)
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    start = row + h * row_head
+    centre = 0.0
+    if CENTRED:
+        centre = tl.load(start + own * row_entry).to(tl.float32)
+    for c in tl.static_range(4):
+        inside = x + c < entries
+        back = tl.load(start + (entries - 1 - x - c) * row_entry, mask=inside, other=0.0).to(tl.float32)
+        there = tl.load(start + (x + c) * row_entry, mask=inside, other=0.0).to(tl.float32)
+        tl.store(copies + (8 * h + c) * length + x, (back - centre) * LOG2_E, mask=x < length)
+        tl.store(copies + (8 * h + 4 + c) * length + x, (there - centre) * LOG2_E, mask=x < length)
+
+
+@triton.jit
+def row_tile(row, length, of, to, last):
+    """Entries (last − of) + to, of the copy in which those of each ``of`` begin at a multiple of four."""
+    back = tl.maximum(last - of, 0)
+    copy = back & 3
+    at = (copy * length + (back - copy))[:, None] + to[None, :]
+    return tl.load(row + tl.max_contiguous(tl.multiple_of(at, (1, 4)), (1, 4)))
+
+
+@triton.jit
+def gate_pair(sums, at, inside):
+    """Running sums as pairs of floats: near ones subtract exactly, and their rests bring the digits that were lost."""
+    wide = tl.load(sums + at, mask=inside, other=0.0)
+    near = wide.to(tl.float32)
+    return near, (wide - near.to(tl.float64)).to(tl.float32)
+
+
+@triton.jit
+def capped(s, cap):
+    """cap · tanh(s / cap), and its derivative."""
+    shrunk = tl.exp2(tl.abs(s) * LOG2_E * -2.0 / cap)
+    tanh = (1.0 - shrunk) / (1.0 + shrunk)
+    return tl.where(s < 0, -tanh, tanh) * cap, 1.0 - tanh * tanh
+
+
+@triton.jit
+def mixed(x):
+    """The mixer of `posenc.dropout`, but for its last step."""
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x ^= x >> 15
+    return x * 0x846CA68B
+
+
+@triton.jit
+def mixed_index(index, with_bits, ADDED: tl.constexpr):
+    """An index, far from its neighbours, mixed with other bits: xor, or a sum."""
+    x = index.to(tl.uint32) * 0x9E3779B9
+    x = mixed(x + with_bits if ADDED else x ^ with_bits)
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def kept(of_queries, of_keys, dropped, factor):
+    """0 or the factor for each weight, from the bits of its query and its key."""
+    bits = mixed(of_queries ^ of_keys).to(tl.int32, bitcast=True)
+    return tl.where(bits >= dropped, factor, 0.0)
+
+
+@triton.jit
+def head_bits(seed, b, h):
+    """Bits of a head of a row of the batch."""
+    of_seed = tl.load(seed).to(tl.uint32, bitcast=True)
+    return mixed_index(h, mixed_index(b, of_seed, True), False)
+
+
+@triton.jit
+def sees(i, j, of_i, of_j, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr):
+    """Whether queries i attend to keys j; ``of_i`` and ``of_j`` are their documents. Of shapes that broadcast."""
+    n = (keys - queries) + i - j
+    seen = (i < queries) & (j < keys) & (j >= 0)
+    if CAUSAL:
+        seen &= n >= 0
+    if WINDOW:
+        seen &= (n < window) & (n > -window)
+    if IDS:
+        seen &= of_i == of_j
+    return seen
+
+
+@triton.jit
+def key_ranges(
+    first, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """Blocks of keys for queries first …: masked from the first number on, plain from the second, then masked again."""
+    own = first + (keys - queries)
+    last_own = tl.minimum(first + BM, queries) - 1 + (keys - queries)
+    low, high = own * 0, own * 0 + keys
+    if WINDOW:
+        low = tl.maximum(low, own - window + 1)
+        high = tl.minimum(high, last_own + window)
+    if CAUSAL:
+        high = tl.minimum(high, last_own + 1)
+    high = tl.maximum(high, low)
+    first_block, end_block = low // BN, (high + BN - 1) // BN
+    full_low, full_high = first_block, keys // BN
+    if CAUSAL:
+        full_high = tl.minimum(full_high, tl.maximum(own + 1, 0) // BN)
+    if WINDOW:
+        full_low = (tl.maximum(last_own - window + 1, 0) + BN - 1) // BN
+        if not CAUSAL:
+            full_high = tl.minimum(full_high, tl.maximum(own + window, 0) // BN)
+    if IDS:
+        full_low = end_block
+    full_low = tl.minimum(tl.maximum(full_low, first_block), end_block)
+    full_high = tl.minimum(tl.maximum(full_high, full_low), end_block)
+    return first_block, full_low, full_high, end_block
+
+
+@triton.jit
+def query_ranges(
+    first_key, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """The same of blocks of queries for keys first_key …."""
+    ahead = queries - keys
+    last_key = tl.minimum(first_key + BN, keys) - 1
+    low, high = first_key * 0, first_key * 0 + queries
+    if CAUSAL:
+        low = tl.maximum(low, first_key + ahead)
+    if WINDOW:
+        low = tl.maximum(low, first_key + ahead - window + 1)
+        high = tl.minimum(high, last_key + ahead + window)
+    high = tl.maximum(high, low)
+    first_block, end_block = low // BM, (high + BM - 1) // BM
+    full_low, full_high = first_block, queries // BM
+    if CAUSAL:
+        full_low = (tl.maximum(last_key + ahead, 0) + BM - 1) // BM
+    if WINDOW:
+        full_high = tl.minimum(full_high, tl.maximum(first_key + ahead + window, 0) // BM)
+        if not CAUSAL:
+            full_low = tl.maximum(full_low, (tl.maximum(last_key + ahead - window + 1, 0) + BM - 1) // BM)
+    full_low = tl.where(first_key + BN > keys, end_block, full_low)  # ragged keys are masked everywhere
+    if IDS:
+        full_low = end_block
+    full_low = tl.minimum(tl.maximum(full_low, first_block), end_block)
+    full_high = tl.minimum(tl.maximum(full_high, full_low), end_block)
+    return first_block, full_low, full_high, end_block
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def forward(
+    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, out, norms,
+    scale, cap, dropped, factor, first_query,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    heads, group, queries, keys, window,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
+    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """``out`` (batch, heads, queries, DV), and log2 of the norms (∞ where nothing is visible)."""
+    blocks = tl.cdiv(queries, BM)
+    first = (blocks - 1 - tl.program_id(0)) * BM if CAUSAL else tl.program_id(0) * BM  # the longest rows first
+    which = tl.program_id(1).to(tl.int64)
+    b, h = which // heads, which % heads
+    i = first + tl.arange(0, BM)
+    inside = i < queries
+    own = i + (keys - queries)
+    q_tile = load_tile(q + b * q_batch + h * q_head, first, queries, q_row, BM, D, WIDTH)
+    k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
+    row_start, sums_start = row + h * row_head, sums + b * sum_batch + h * sum_head
+    scaled = scale * LOG2_E
+    total = tl.zeros((BM, VALUES), tl.float32)
+    norm = tl.zeros((BM,), tl.float32)
+    best = tl.full((BM,), float("-inf"), tl.float32)
+    if SLOPES:
+        slope = tl.load(slopes + h) * LOG2_E
+    if GATES:
+        near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
+    if DROP:
+        bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
+        of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
+    doc_i = i
+    if IDS:
+        doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
+    low, full_low, full_high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
+    for phase in tl.static_range(3):  # masked, plain, masked
+        if phase > 0 or WINDOW or IDS:
+            start = low if phase == 0 else (full_low if phase == 1 else full_high)
+            stop = full_low if phase == 0 else (full_high if phase == 1 else high)
+            for block in range(start, stop):
+                j = block * BN + tl.arange(0, BN)
+                k_tile = load_tile(k_start, block * BN, keys, k_row, BN, D, WIDTH)
+                s = product(q_tile, tl.trans(k_tile), EXACT) * scaled
+                if CAP:
+                    s, _ = capped(s, cap)
+                if ROW:
+                    s += row_tile(row_start, length, i, j, queries - 1)
+                if SLOPES:
+                    s -= slope * tl.abs(own[:, None] - j[None, :]).to(tl.float32)
+                if GATES:
+                    near_j, rest_j = gate_pair(sums_start, j, j < keys)
+                    s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
+                if phase != 1:
+                    doc_j = j
+                    if IDS:
+                        doc_j = tl.load(k_ids + b * ids_k + j, mask=j < keys, other=0)
+                    seen = sees(
+                        i[:, None],
+                        j[None, :],
+                        doc_i[:, None],
+                        doc_j[None, :],
+                        queries,
+                        keys,
+                        window,
+                        CAUSAL,
+                        WINDOW,
+                        IDS,
+                    )
+                    s = tl.where(seen, s, float("-inf"))
+                new = tl.maximum(best, tl.max(s, 1))
+                middle = tl.where(new == float("-inf"), 0.0, new)
+                p = tl.exp2(s - middle[:, None])
+                shrink = tl.exp2(best - middle)
+                norm = norm * shrink + tl.sum(p, 1)
+                if DROP:
+                    p *= kept(bits_i[:, None], mixed_index(j, of_seed, True)[None, :], dropped, factor)
+                v_tile = load_tile(v_start, block * BN, keys, v_row, BN, DV, VALUES)
+                total = total * shrink[:, None] + product(p.to(v_tile.dtype), v_tile, EXACT)
+                best = new
+    some = norm > 0
+    if SINK:
+        logit = tl.load(sink + h).to(tl.float32) * LOG2_E
+        new = tl.maximum(best, logit)
+        middle = tl.where(new == float("-inf"), 0.0, new)
+        shrink = tl.exp2(best - middle)
+        norm = norm * shrink + tl.exp2(logit - middle)
+        total *= shrink[:, None]
+        best, some = new, norm > 0
+    norm = tl.where(some, norm, 1.0)
+    store_rows(out + which * queries * DV, total / norm[:, None], first, queries, DV, DV, BM, VALUES)
+    tl.store(norms + which * queries + i, tl.where(some, best + tl.log2(norm), float("inf")), mask=inside)
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def deltas(
+    out, grad, delta, grad_batch, grad_head, grad_row, heads, queries, BM: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr,
+):  # fmt: skip
+    """δ_i = do_i · o_i."""
+    which = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * BM
+    i = first + tl.arange(0, BM)
+    o = load_tile(out + which * queries * DV, first, queries, DV, BM, DV, VALUES).to(tl.float32)
+    of_o = load_tile(
+        grad + which // heads * grad_batch + which % heads * grad_head, first, queries, grad_row, BM, DV, VALUES
+    )
+    tl.store(delta + which * queries + i, tl.sum(o * of_o.to(tl.float32), 1), mask=i < queries)
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def queries_backward(
+    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, grad, norms, delta, d_q, d_rows,
+    scale, cap, dropped, factor, first_query,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    grad_batch, grad_head, grad_row, heads, group, queries, keys, window,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
+    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """Gradients of queries; with GATES also ``d_rows`` (batch, heads, queries), the sums of dS over keys."""
+    blocks = tl.cdiv(queries, BM)
+    first = (blocks - 1 - tl.program_id(0)) * BM if CAUSAL else tl.program_id(0) * BM
+    which = tl.program_id(1).to(tl.int64)
+    b, h = which // heads, which % heads
+    i = first + tl.arange(0, BM)
+    inside = i < queries
+    own = i + (keys - queries)
+    q_tile = load_tile(q + b * q_batch + h * q_head, first, queries, q_row, BM, D, WIDTH)
+    grad_tile = load_tile(grad + b * grad_batch + h * grad_head, first, queries, grad_row, BM, DV, VALUES)
+    norm = tl.load(norms + which * queries + i, mask=inside, other=float("inf"))
+    mean = tl.load(delta + which * queries + i, mask=inside, other=0.0)
+    k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
+    row_start, sums_start = row + h * row_head, sums + b * sum_batch + h * sum_head
+    scaled = scale * LOG2_E
+    total = tl.zeros((BM, WIDTH), tl.float32)
+    of_rows = tl.zeros((BM,), tl.float32)
+    if SLOPES:
+        slope = tl.load(slopes + h) * LOG2_E
+    if GATES:
+        near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
+    if DROP:
+        bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
+        of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
+    doc_i = i
+    if IDS:
+        doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
+    low, full_low, full_high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
+    for phase in tl.static_range(3):
+        if phase > 0 or WINDOW or IDS:
+            start = low if phase == 0 else (full_low if phase == 1 else full_high)
+            stop = full_low if phase == 0 else (full_high if phase == 1 else high)
+            for block in range(start, stop):
+                j = block * BN + tl.arange(0, BN)
+                k_tile = load_tile(k_start, block * BN, keys, k_row, BN, D, WIDTH)
+                v_tile = load_tile(v_start, block * BN, keys, v_row, BN, DV, VALUES)
+                s = product(q_tile, tl.trans(k_tile), EXACT) * scaled
+                if CAP:
+                    s, steepness = capped(s, cap)
+                if ROW:
+                    s += row_tile(row_start, length, i, j, queries - 1)
+                if SLOPES:
+                    s -= slope * tl.abs(own[:, None] - j[None, :]).to(tl.float32)
+                if GATES:
+                    near_j, rest_j = gate_pair(sums_start, j, j < keys)
+                    s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
+                p = tl.exp2(s - norm[:, None])
+                if phase != 1:
+                    doc_j = j
+                    if IDS:
+                        doc_j = tl.load(k_ids + b * ids_k + j, mask=j < keys, other=0)
+                    seen = sees(
+                        i[:, None],
+                        j[None, :],
+                        doc_i[:, None],
+                        doc_j[None, :],
+                        queries,
+                        keys,
+                        window,
+                        CAUSAL,
+                        WINDOW,
+                        IDS,
+                    )
+                    p = tl.where(seen, p, 0.0)
+                of_p = product(grad_tile, tl.trans(v_tile), EXACT)
+                if DROP:
+                    of_p *= kept(bits_i[:, None], mixed_index(j, of_seed, True)[None, :], dropped, factor)
+                of_s = p * (of_p - mean[:, None])
+                if GATES:
+                    of_rows += tl.sum(of_s, 1)
+                if CAP:
+                    of_s *= steepness
+                total += product(of_s.to(k_tile.dtype), k_tile, EXACT)
+    store_rows(d_q + which * queries * D, total * scale, first, queries, D, D, BM, WIDTH)
+    if GATES:
+        tl.store(d_rows + which * queries + i, of_rows, mask=inside)
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def keys_backward(
+    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, grad, norms, delta, d_k, d_v, d_columns,
+    scale, cap, dropped, factor, first_query,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    grad_batch, grad_head, grad_row, heads, group, queries, keys, window,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
+    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one block of keys and values, for all heads of a group.
+
+    With GATES also ``d_columns`` (batch, heads, keys), the sums of dS over queries. Tiles are keys by queries: their
+    products with do and q need no transpose of the weights.
+    """
+    which = tl.program_id(1).to(tl.int64)  # key heads of all rows of the batch
+    kv_heads = heads // group
+    b, kv = which // kv_heads, which % kv_heads
+    first_key = tl.program_id(0) * BN
+    j = first_key + tl.arange(0, BN)
+    there = j < keys
+    k_tile = load_tile(k + b * k_batch + kv * k_head, first_key, keys, k_row, BN, D, WIDTH)
+    v_tile = load_tile(v + b * v_batch + kv * v_head, first_key, keys, v_row, BN, DV, VALUES)
+    of_k, of_v = tl.zeros((BN, WIDTH), tl.float32), tl.zeros((BN, VALUES), tl.float32)
+    scaled = scale * LOG2_E
+    if DROP:
+        bits_j = mixed_index(j, tl.load(seed + 1).to(tl.uint32, bitcast=True), True)
+    doc_j = j
+    if IDS:
+        doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
+    low, full_low, full_high, high = query_ranges(first_key, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
+    for member in range(group):
+        h = kv * group + member
+        of_head = (b * heads + h) * queries
+        row_start, sums_start = row + h * row_head + 4 * length, sums + b * sum_batch + h * sum_head
+        q_start, grad_start = q + b * q_batch + h * q_head, grad + b * grad_batch + h * grad_head
+        of_columns = tl.zeros((BN,), tl.float32)
+        if SLOPES:
+            slope = tl.load(slopes + h) * LOG2_E
+        if GATES:
+            near_j, rest_j = gate_pair(sums_start, j, there)
+        if DROP:
+            of_bits = head_bits(seed, b, h)
+        for phase in tl.static_range(3):
+            start = low if phase == 0 else (full_low if phase == 1 else full_high)
+            stop = full_low if phase == 0 else (full_high if phase == 1 else high)
+            for block in range(start, stop):
+                first = block * BM
+                i = first + tl.arange(0, BM)
+                inside = i < queries
+                own = i + (keys - queries)
+                q_tile = load_tile(q_start, first, queries, q_row, BM, D, WIDTH)
+                norm = tl.load(norms + of_head + i, mask=inside, other=float("inf"))
+                s = product(k_tile, tl.trans(q_tile), EXACT) * scaled
+                if CAP:
+                    s, steepness = capped(s, cap)
+                if ROW:
+                    s += row_tile(row_start, length, j, i, keys - 1)
+                if SLOPES:
+                    s -= slope * tl.abs(own[None, :] - j[:, None]).to(tl.float32)
+                if GATES:
+                    near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
+                    s += ((near_i[None, :] - near_j[:, None]) + (rest_i[None, :] - rest_j[:, None])) * LOG2_E
+                p = tl.exp2(s - norm[None, :])
+                if phase != 1:
+                    doc_i = i
+                    if IDS:
+                        doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
+                    seen = sees(
+                        i[None, :],
+                        j[:, None],
+                        doc_i[None, :],
+                        doc_j[:, None],
+                        queries,
+                        keys,
+                        window,
+                        CAUSAL,
+                        WINDOW,
+                        IDS,
+                    )
+                    p = tl.where(seen, p, 0.0)
+                grad_tile = load_tile(grad_start, first, queries, grad_row, BM, DV, VALUES)
+                of_p = product(v_tile, tl.trans(grad_tile), EXACT)
+                mean = tl.load(delta + of_head + i, mask=inside, other=0.0)
+                if DROP:
+                    keep = kept(mixed_index(i + first_query, of_bits, False)[None, :], bits_j[:, None], dropped, factor)
+                    of_v += product((p * keep).to(grad_tile.dtype), grad_tile, EXACT)
+                    of_s = p * (of_p * keep - mean[None, :])
+                else:
+                    of_v += product(p.to(grad_tile.dtype), grad_tile, EXACT)
+                    of_s = p * (of_p - mean[None, :])
+                if GATES:
+                    of_columns += tl.sum(of_s, 1)
+                if CAP:
+                    of_s *= steepness
+                of_k += product(of_s.to(q_tile.dtype), q_tile, EXACT)
+        if GATES:
+            tl.store(d_columns + (b * heads + h) * keys + j, of_columns, mask=there)
+    store_rows(d_k + which * keys * D, of_k * scale, first_key, keys, D, D, BN, WIDTH)
+    store_rows(d_v + which * keys * DV, of_v, first_key, keys, DV, DV, BN, VALUES)
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def row_backward(
+    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, grad, norms, delta, parts,
+    scale, cap, dropped, factor, first_query,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    grad_batch, grad_head, grad_row, heads, group, queries, keys, window, batch, chunk, first_diagonal,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
+    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """``parts`` (heads, chunks, diagonals, 2, BM): dS of a diagonal of tiles, summed over its own diagonals.
+
+    Tile (a, d) has the queries from a · BM on, and keys so that distance n = d · BM + x − y belongs to its row x and
+    column y. Sums with x ≥ y come first, at (x − y); the others, at (x − y) mod BM, belong to diagonal d − 1.
+    """
+    diagonal = tl.program_id(0) + first_diagonal
+    h = tl.program_id(2).to(tl.int64)
+    x, y = tl.arange(0, BM), tl.arange(0, BM)
+    n = diagonal * BM + x[:, None] - y[None, :]
+    index = n + (queries - 1)
+    exists = (index >= 0) & (index < queries + keys - 1)
+    added = tl.load(row + h * row_head + 4 * length + index, mask=exists, other=0.0)
+    if SLOPES:
+        added -= tl.load(slopes + h) * LOG2_E * tl.abs(n).to(tl.float32)
+    total = tl.zeros((BM, BM), tl.float32)
+    start = tl.program_id(1) * chunk
+    stop = tl.minimum(start + chunk, tl.cdiv(queries, BM))
+    # Only tiles that have keys: first_key from −BM + 1 to keys − 1.
+    shift = (keys - queries) - diagonal * BM
+    start = tl.maximum(start, tl.cdiv(tl.maximum(1 - BM - shift, 0), BM))
+    stop = tl.minimum(stop, tl.cdiv(tl.maximum(keys - shift, 0), BM))
+    for row_of_batch in range(batch):
+        b = h * 0 + row_of_batch
+        of_head = (b * heads + h) * queries
+        q_start, grad_start = q + b * q_batch + h * q_head, grad + b * grad_batch + h * grad_head
+        k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
+        sums_start = sums + b * sum_batch + h * sum_head
+        for block in range(start, stop):
+            first = block * BM
+            first_key = first + shift
+            i, j = first + x, first_key + y
+            inside, there = i < queries, (j >= 0) & (j < keys)
+            own = i + (keys - queries)
+            q_tile = load_tile(q_start, first, queries, q_row, BM, D, WIDTH)
+            k_tile = load_tile(k_start, first_key, keys, k_row, BM, D, WIDTH)
+            s = product(q_tile, tl.trans(k_tile), EXACT) * (scale * LOG2_E)
+            if CAP:
+                s, _ = capped(s, cap)
+            s += added
+            if GATES:
+                near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
+                near_j, rest_j = gate_pair(sums_start, j, there)
+                s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
+            doc_i, doc_j = i, j
+            if IDS:
+                doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
+                doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
+            norm = tl.load(norms + of_head + i, mask=inside, other=float("inf"))
+            seen = sees(
+                i[:, None], j[None, :], doc_i[:, None], doc_j[None, :], queries, keys, window, CAUSAL, WINDOW, IDS
+            )
+            p = tl.where(seen, tl.exp2(s - norm[:, None]), 0.0)
+            grad_tile = load_tile(grad_start, first, queries, grad_row, BM, DV, VALUES)
+            v_tile = load_tile(v_start, first_key, keys, v_row, BM, DV, VALUES)
+            of_p = product(grad_tile, tl.trans(v_tile), EXACT)
+            if DROP:
+                bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
+                bits_j = mixed_index(j, tl.load(seed + 1).to(tl.uint32, bitcast=True), True)
+                of_p *= kept(bits_i[:, None], bits_j[None, :], dropped, factor)
+            mean = tl.load(delta + of_head + i, mask=inside, other=0.0)
+            total += p * (of_p - mean[:, None])
+    turned = tl.gather(
+        total, (x[:, None] - y[None, :]) & (BM - 1), 1
+    )  # column o holds the entries with (x − y) mod BM = o
+    place = (h * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+    to = parts + place * 2 * BM
+    tl.store(to + y, tl.sum(tl.where(x[:, None] >= y[None, :], turned, 0.0), 0))
+    tl.store(to + BM + y, tl.sum(tl.where(x[:, None] < y[None, :], turned, 0.0), 0))

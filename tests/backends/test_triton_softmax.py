@@ -1,0 +1,178 @@
+"""The softmax kernels in Triton against the definition in float64, over random calls of every mode.
+
+On a GPU they run as they are, else in Triton's interpreter, which must be asked for before Triton is loaded: without a
+GPU two tests run this file anew in a process of its own, a quick one a few dozen calls and a slow one all.
+`POSENC_KERNEL_CALLS` says how many.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import ALiBi, ForgetGate, T5Bias
+from posenc.backends import dense
+from posenc.backends import triton as backend
+from posenc.backends.rewrites import rewritten
+from posenc.backends.triton import launch
+from posenc.backends.triton.launch import Tile
+from posenc.bias import KERPLE, Sandwich
+from posenc.call import AttentionCall, prepare_call
+from posenc.weight import AttentionSink
+from tests.samples import gap
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs in the interpreter's own process")
+CALLS = int(os.environ.get("POSENC_KERNEL_CALLS", "2000"))
+BOUND = {torch.float32: 1e-5, torch.float16: 6e-3}  # of the largest entry
+
+
+def in_the_interpreter(calls: int) -> None:
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "POSENC_KERNEL_CALLS": str(calls)
+    }  # fmt: skip
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-W",
+        "ignore",
+        "-m",
+        "",
+    ]
+    ran = subprocess.run(
+        [*command, __file__], env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    assert f"{calls} passed" in ran.stdout or " passed" in ran.stdout
+
+
+@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+def test_some_in_the_interpreter() -> None:
+    in_the_interpreter(30)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+def test_all_in_the_interpreter() -> None:
+    in_the_interpreter(2000)
+
+
+def drawn(seed: int) -> dict[str, object]:
+    """What a random call is made of: every mode with every dtype, and each option by itself."""
+    of = random.Random(seed)
+    mode = ("nothing", "row", "shared row", "slopes", "gates", "two rows", "row and gates")[seed % 7]
+    causal = "gates" in mode or of.random() < 0.6
+    queries, keys = of.randint(1, 37), of.randint(1, 37)
+    if causal:
+        queries = min(queries, keys)
+    width, value_width = of.choice([(16, 16), (24, 16), (32, 32), (16, 40)])
+    if seed % 50 == 0:
+        width, value_width = ((64, 64), (80, 80), (128, 64), (192, 128), (256, 256))[seed // 50 % 5]
+    heads, kv_heads = of.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
+    return {
+        "seed": seed, "mode": mode, "causal": causal, "queries": queries, "keys": keys, "width": width,
+        "value_width": value_width, "heads": heads, "kv_heads": kv_heads, "batch": of.choice([1, 1, 2]),
+        "window": of.randint(1, keys) if of.random() < 0.3 else None, "documents": of.random() < 0.3,
+        "padding": of.random() < 0.25, "softcap": of.choice([None, None, 2.0]), "dropout": of.choice([0.0, 0.0, 0.4]),
+        "sink": of.random() < 0.3, "scale": of.choice([None, None, 1.0, -0.5]),
+        "dtype": torch.float16 if seed % 5 == 4 else torch.float32,
+    }  # fmt: skip
+
+
+def encodings_of(told: dict[str, object]) -> list[torch.nn.Module]:
+    """Encodings of a call, with parameters drawn for its seed."""
+    mode, heads, causal = str(told["mode"]), int(told["heads"]), told["causal"]  # type: ignore[call-overload]
+    generator = torch.manual_seed(int(told["seed"]))  # type: ignore[call-overload]
+    made: list[torch.nn.Module] = []
+    if mode in ("row", "two rows", "row and gates"):
+        made.append(T5Bias(heads, num_buckets=8, max_distance=20, bidirectional=not causal))
+    if mode == "two rows":
+        made += [KERPLE(heads), ALiBi(heads)]
+    if mode == "shared row":
+        made.append(Sandwich(heads, dim=8))
+    if mode == "slopes":
+        made.append(ALiBi(heads))
+    if "gates" in mode:
+        made.append(ForgetGate(6, num_heads=heads))
+    if told["sink"]:
+        made.append(AttentionSink(heads))
+    for module in made:
+        for name, parameter in module.named_parameters():
+            if not isinstance(module, KERPLE):
+                parameter.data = torch.randn(parameter.shape, generator=generator) * (0.3 if "bias" in name else 1.0)
+    return made
+
+
+def call_of(told: dict[str, object], device: str, dtype: torch.dtype) -> tuple[AttentionCall, list[Tensor], list[str]]:
+    """The call on a device in a dtype, and what wants a gradient in it."""
+    t = dict(told)
+    generator = torch.Generator().manual_seed(1000 + int(t["seed"]))  # type: ignore[call-overload]
+    b, h, kv, m, n = (int(t[name]) for name in ("batch", "heads", "kv_heads", "queries", "keys"))  # type: ignore[call-overload]
+    narrow: torch.dtype = t["dtype"]  # type: ignore[assignment]
+    shapes = [(b, h, m, t["width"]), (b, kv, n, t["width"]), (b, kv, n, t["value_width"])]
+    numbers = [torch.randn(shape, generator=generator).to(narrow) for shape in shapes]  # type: ignore[arg-type]
+    tensors = [x.to(device, dtype).requires_grad_() for x in numbers]
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    encodings = [module.to(device, wide) for module in encodings_of(told)]
+    x = torch.randn(b, n, 6, generator=generator).to(device, wide)
+    k_ids = torch.randint(0, 3, (b, n), generator=generator).sort(-1).values.to(device)
+    mask = (torch.rand(b, 1, n, generator=generator) < 0.7).to(device)
+    call = prepare_call(
+        *tensors, encodings, x=x, causal=t["causal"], window=t["window"], softcap=t["softcap"], scale=t["scale"],  # type: ignore[arg-type]
+        dropout=t["dropout"], mask=mask if t["padding"] else None,  # type: ignore[arg-type]
+        segments=_documents(k_ids, m) if t["documents"] else None,
+    )  # fmt: skip
+    if call.dropout is not None:
+        call = call.replace(dropout=call.dropout._replace(seed=torch.tensor([7, -3], dtype=torch.int32, device=device)))
+    named = [("q", tensors[0]), ("k", tensors[1]), ("v", tensors[2])]
+    named += [(name, p) for module in encodings for name, p in module.named_parameters() if p.requires_grad]
+    return rewritten(call), [tensor for _, tensor in named], [name for name, _ in named]
+
+
+def _documents(k_ids: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+    keys = k_ids.shape[1]
+    if queries > keys:
+        return torch.nn.functional.pad(k_ids, (queries - keys, 0)), k_ids
+    return k_ids[:, keys - queries :], k_ids
+
+
+@kernels
+@pytest.mark.parametrize("seed", range(CALLS))
+def test_equals_the_definition(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = drawn(seed)
+    if DEVICE == "cpu":
+        rows, columns = random.Random(seed).choice([(16, 16), (16, 32), (32, 16)])
+        monkeypatch.setattr(
+            launch, "candidates", lambda name, *args: [Tile(rows, rows if name == "row" else columns, 4, 1)]
+        )
+    narrow: torch.dtype = told["dtype"]  # type: ignore[assignment]
+    wide, right_leaves, names = call_of(told, "cpu", torch.float64)
+    right = dense.run(wide)
+    target = torch.randn(right.shape, generator=torch.Generator().manual_seed(seed)).to(narrow)
+    of_right = torch.autograd.grad(right, right_leaves, target.double(), materialize_grads=True)
+    call, leaves, _ = call_of(told, DEVICE, narrow)
+    assert backend.unsupported(call) is None
+    out = backend.run(call)
+    assert out.dtype == narrow
+    of_out = torch.autograd.grad(out, leaves, target.to(DEVICE), materialize_grads=True)
+    for name, got, expected in zip(["out", *names], (out, *of_out), (right, *of_right), strict=True):
+        bound = BOUND[narrow] * max(float(expected.detach().abs().max()), 1.0)
+        assert gap(got.detach().cpu().double(), expected) <= bound, (name, told)
