@@ -13,9 +13,9 @@ from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from posenc.hf.batches import CheckBatch as CheckBatch
-    from posenc.hf.config.compose import rope_to_config as rope_to_config
     from posenc.hf.config.convert import ConfigConversion as ConfigConversion
     from posenc.hf.config.convert import convert_config as convert_config
+    from posenc.hf.config.convert import rope_to_config as rope_to_config
     from posenc.hf.config.rope_config import RopeConfig as RopeConfig
     from posenc.hf.config.rope_config import read_rope as read_rope
     from posenc.hf.config.rope_config import rope_from_config as rope_from_config
@@ -41,8 +41,7 @@ __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "posenc.hf.batches": "CheckBatch",
-        "posenc.hf.config.compose": "rope_to_config",
-        "posenc.hf.config.convert": "ConfigConversion convert_config",
+        "posenc.hf.config.convert": "ConfigConversion convert_config rope_to_config",
         "posenc.hf.config.rope_config": "RopeConfig read_rope rope_from_config",
         "posenc.hf.explanation.layer_attention": "LayerAttention encodings_of",
         "posenc.hf.explanation.layer_facts": "LayerFacts Model model_from_config",

@@ -5,6 +5,6 @@ block_schema       which keys a block of ``rope_parameters`` may have, and which
 rope_keys          which values a configuration gives, and where each of them stands, as `rope_block.RopeBlock`
 rotation           `RoPE` or `MRoPE`: compared, scaled by factors;  scalings: blocks to scalings and back
 parse              from checked values to rotations;  rope_config: `read_rope` and `RopeConfig`, which users call
-write, compose     new values where the old ones stood; or a configuration from nothing
+write              the one writer: values where the old ones stood, or keys of version 4 or 5;  convert: front doors
 posenc_config      configurations of posenc's own models;  encoding_spec: their lists of encodings
 """

@@ -15,13 +15,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from posenc.arguments import check_flag
+from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.config.arguments import check_rotations, check_version
+from posenc.hf.config.parse import Layers, Reading, check_meaning
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.text_config import TextConfig, find_text_config, head_dim
-from posenc.hf.config.version_keys import NoOldFormError, Spelling, block_to_add, changes_to, check_spelling
-from posenc.hf.config.write import SHARES, rotary_dim
+from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
+from posenc.hf.config.text_config import find_text_config
+from posenc.hf.config.write import (
+    NoOldFormError,
+    Spelling,
+    block_to_add,
+    changes_to,
+    check_spelling,
+    extended_length,
+    keys_in_version,
+    meaning,
+    misread,
+)
+from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.json_text import REMOVED, edited
+from posenc.hf.limits import TOKENS
 from posenc.hf.sources.config_files import CONFIG, read_files, unified_diff, write_in_place, write_out
 from posenc.hf.sources.load import Config, Source, dotted
 
@@ -105,7 +119,9 @@ def convert_config(
     text = edited(files.texts[CONFIG], paths)
     config: Config = json.loads(text)
     try:
-        check_same_rotation(text_config, config)
+        read_rope(config)
+        if wrong := misread(config, meaning(text_config, find_rope_blocks(text_config))):
+            raise ValueError(f"{', '.join(wrong)} would be read back as another, so the config is not converted")
     except ValueError as error:
         if target != "both":
             raise
@@ -123,27 +139,60 @@ def convert_config(
     return replace(conversion, written=write_in_place(files, {CONFIG: text}))
 
 
-def check_same_rotation(before: TextConfig, config: Config) -> None:
-    """Raise a ValueError unless a converted config is read as its source was."""
-    read_rope(config)
-    rotations = [_rotations(text_config) for text_config in (before, find_text_config(config))]
-    for kind, values in rotations[0].items():
-        other = rotations[1].get(kind, {})
-        wrong = sorted(key for key in {**values, **other} if values.get(key) != other.get(key))
-        if wrong or kind not in rotations[1]:
-            text = ", ".join(wrong) or "the rotation"
-            raise ValueError(f"{kind}: {text} would be read back as another, so the config is not converted")
+def rope_to_config(
+    rope: Rotation | Layers,
+    *,
+    version: int = 5,
+    model_type: str | None = None,
+    as_longrope: bool = False,
+    original_length: int | None = None,
+) -> Config:
+    """The keys of a configuration that make transformers rotate as ``rope`` does; merge them into a config.json.
 
+    YaRN and LongRoPE come with ``max_position_embeddings``, the extended context length. Llama 3's recipe does
+    not: models with it declare more than its factor says.
 
-def _rotations(text_config: TextConfig) -> dict[str, dict[str, Any]]:
-    """By kind of layers, the values that decide, with the share as a number of channels; none where none rotates."""
-    result: dict[str, dict[str, Any]] = {}
-    for block in find_rope_blocks(text_config):
-        values = {key: value for key, value in block.effective.items() if key not in SHARES}
-        if block.values is not None and block.effective.get("rope_type") != "proportional":
-            values["rotary_dim"] = rotary_dim(block.effective, head_dim(text_config, block.kind, None))
-        rope_type = values.get("rope_type", "default")
-        if rope_type == "dynamic":  # whose start is a length outside the block
-            values["trained length"] = block.longest
-        result[block.kind] = {} if block.values is None else {**values, "rope_type": rope_type}
-    return result
+    Args:
+        rope: one, or one for each kind of layers (None: they do not rotate).
+        version: spelling of transformers 4 or 5.
+        model_type: whose keys and layout to use, default Llama's.
+        as_longrope: write any fixed spectrum as rope type "longrope", a factor for each pair.
+        original_length: training length for ``as_longrope``, if the scaling has none.
+
+    Raises:
+        ValueError: where no rope type says what the rotation does, and what can be done then.
+
+    >>> from posenc import RoPE
+    >>> rope_to_config(RoPE(128, base=500000.0))
+    {'head_dim': 128, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500000.0}}
+    """
+    layers = check_rotations("rope", rope)
+    check_version(version)
+    if original_length is not None:
+        check_whole("original_length", original_length, most=TOKENS)
+    if check_flag("as_longrope", as_longrope):
+        layers = {
+            kind: None if rotation is None else to_longrope(rotation, original_length)
+            for kind, rotation in layers.items()
+        }
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in ROTATIONS):
+        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(ROTATIONS))}")
+    family = RotationRules() if model_type is None else ROTATIONS[model_type]
+    widths = {rotation.head_dim for rotation in layers.values() if rotation is not None}
+    if len(widths) != 1:
+        raise ValueError(
+            f"rope: head_dim must be the same in all layers, and some layers must rotate, got {sorted(widths)}"
+        )
+    name: Config = {} if model_type is None else {"model_type": model_type}
+    width = "qk_rope_head_dim" if family.latent else "head_dim"
+    longest = extended_length(layers, recipes=False)
+    config = {
+        **name,
+        width: widths.pop(),
+        **({} if longest is None else {"max_position_embeddings": longest}),
+        **keys_in_version(version, layers, {}, family),
+    }
+    layouts = {text_rope(rotation).layout for rotation in layers.values() if rotation is not None}
+    layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
+    check_meaning(config, layers, Reading(layout=layout))
+    return config

@@ -32,7 +32,6 @@ from posenc.frequencies.rotation import Layout
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
-from posenc.hf.config.compose import convert_version, without_rope
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
 from posenc.hf.config.posenc_config import is_posenc_config
@@ -47,7 +46,7 @@ from posenc.hf.config.text_config import (
     max_length,
     with_text_config,
 )
-from posenc.hf.config.write import length_after, write_rotations
+from posenc.hf.config.write import keys_in_version, length_after, without_rope, write_rotations
 from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.formats import load_config, translate
@@ -246,10 +245,7 @@ class RopeConfig:
         """The text part in the spelling of a version."""
         rope_blocks, reading = self.parsed.rope_blocks, self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
-        keys = convert_version(
-            self.rotations, old, family=text_config.rotation, version=version, convention=reading.convention,
-            ignore=reading.ignore,
-        )  # fmt: skip
+        keys = keys_in_version(version, self.rotations, old, text_config.rotation, reading.convention, reading.ignore)
         return {**without_rope(text_config, rope_blocks), **keys}
 
 

@@ -1,4 +1,14 @@
-"""RoPE → configuration: new values go where the old ones stood, so that its spelling stays.
+"""The one writer of rotations: into the spelling of a file, or into the keys of transformers 4, 5 or both.
+
+    write_rotations   RoPE → the places where the old values stand, so that a file keeps its spelling
+    changes_to        a file's own blocks → keys to set or to remove for a spelling
+    keys_in_version   RoPE → keys from nothing
+    misread           what a written config says otherwise than was meant
+
+Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling`` (null where nothing is scaled). Version 5:
+all of it in ``rope_parameters``, one block for each kind of layers where they differ. A config with both is read alike by
+old and new readers: transformers 5 takes ``rope_scaling`` and the keys next to it where they stand. Both are made from
+the same blocks by kind of layers, with rope type, base and share (`version_4`, `version_5`).
 
 The declared length follows the rotation. Under YaRN, LongRoPE and Llama 3's recipe the training length stands in the
 block, as original_max_position_embeddings, and ``max_position_embeddings`` is the extended one: transformers compares
@@ -12,8 +22,9 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf, nextafter
-from typing import Any
+from typing import Any, Literal
 
+from posenc.arguments import one_line, shown
 from posenc.frequencies.by_parts import NTKByParts
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
@@ -21,14 +32,21 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import DynamicNTK
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.block_schema import PRESERVED, VLLM, Block
-from posenc.hf.config.rope_block import Path, RopeBlock
-from posenc.hf.config.rope_keys import share_key
+from posenc.hf.config.block_schema import PRESERVED, VLLM, WITH_ALPHA, Block
+from posenc.hf.config.rope_block import ALL, BLOCKS, Path, RopeBlock, at
+from posenc.hf.config.rope_keys import find_rope_blocks, share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
-from posenc.hf.config.text_config import TextConfig, head_dim, length_key
+from posenc.hf.config.text_config import TextConfig, find_text_config, head_dim, length_key
+from posenc.hf.families.rotation import RotationRules
 from posenc.hf.json_text import REMOVED
 from posenc.hf.sources.load import Config
+
+Spelling = Literal["both", "v4", "v5"]
+SPELLINGS: tuple[Spelling, ...] = ("both", "v4", "v5")
+SHARES = ("partial_rotary_factor", "rotary_dim")
+_ORIGINAL = "original_max_position_embeddings"
+_UNSCALED: Block = {"rope_type": "default"}
 
 _EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
 Layers = Mapping[str, Rotation | None]
@@ -74,8 +92,7 @@ def _scalings(layers: Layers) -> list[object]:
     return [step for rope in ropes for step in steps_of(rope.scaling)]
 
 
-SHARES = ("partial_rotary_factor", "rotary_dim")
-_FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which the declared length can stand
+_FROM_LENGTH = (_ORIGINAL, "factor")  # keys for which the declared length can stand
 
 
 def write_rotations(
@@ -167,7 +184,7 @@ def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPESpec) -> Bl
     if text_config.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
         return {}
     key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(text_config.rotation))
-    return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
+    return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope.rotary_dim, rope.head_dim)}
 
 
 def rotary_dim(values: Block, width: int) -> int:
@@ -177,10 +194,10 @@ def rotary_dim(values: Block, width: int) -> int:
     return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
 
 
-def share_of(rope: RoPESpec) -> float:
-    """The share of the head that rotates, such that int(head_dim · share) is exactly rotary_dim."""
-    share = rope.rotary_dim / rope.head_dim
-    return share if int(rope.head_dim * share) == rope.rotary_dim else nextafter(share, inf)
+def share_of(rotated: int, head: int) -> float:
+    """The share of a head such that int(head · share) is exactly the number of rotated channels."""
+    share = rotated / head
+    return share if int(head * share) == rotated else nextafter(share, inf)
 
 
 def put(config: Config, path: Path, value: Any) -> None:
@@ -194,3 +211,273 @@ def put(config: Config, path: Path, value: Any) -> None:
         inner.pop(path[-1], None)
     else:
         inner[path[-1]] = value
+
+
+class NoOldFormError(ValueError):
+    """Version 4 has no keys for a rotation; the text says why."""
+
+
+def check_spelling(spelling: object) -> Spelling:
+    """The name of a spelling; a ValueError for any other."""
+    for known in SPELLINGS:
+        if spelling == known:
+            return known
+    raise ValueError(f"spelling must be one of {', '.join(SPELLINGS)}, got {shown(spelling)}")
+
+
+def changes_to(spelling: Spelling, text_config: TextConfig) -> dict[str, Any]:
+    """Keys of the text config to set, or to remove (`posenc.hf.json_text.REMOVED`), for a spelling.
+
+    Raises:
+        NoOldFormError: for "v4" and "both", where version 4 has no keys for the rotation.
+        ValueError: for a model that does not rotate.
+    """
+    blocks = find_rope_blocks(text_config)
+    if all(block.values is None for block in blocks):
+        raise ValueError(f"{text_config.model_type or 'the config'}: no layer rotates, so there is nothing to convert")
+    if text_config.rotation.fixed:
+        raise ValueError(f"{text_config.model_type}: its code reads no rope block, so there is nothing to convert")
+    changes = {} if spelling == "v4" else block_to_add(text_config)
+    if spelling != "v5":  # keys that stand stay as they are
+        if text_config.known and text_config.family.since > 4:
+            raise NoOldFormError(f"version 4 of transformers does not have model_type {text_config.model_type!r}")
+        heads = {block.kind: head_dim(text_config, block.kind, None) for block in blocks if block.values is not None}
+        old = version_4(given_blocks(text_config, blocks, version=4), text_config.rotation, heads)
+        changes |= {
+            key: value for key, value in old.items()
+            if key not in text_config or (text_config[key] is None and value is not None)
+        }  # fmt: skip
+    removed: set[str] = set()
+    if spelling == "v5":
+        outside = {path[0] for block in blocks for key, paths in block.sources.items() for path in paths
+                   if len(path) == 1 and key != _ORIGINAL}  # fmt: skip
+        removed = {"rope_scaling", *outside, *(keys.theta_key for keys in text_config.rotation.kinds.values())}
+    elif spelling == "v4":
+        removed = {"rope_parameters"}
+    return {**changes, **{key: REMOVED for key in sorted(removed) if key in text_config}}
+
+
+def block_to_add(text_config: TextConfig) -> dict[str, Any]:
+    """The keys of version 5 where they are missing, next to whatever a config has."""
+    block = version_5(given_blocks(text_config, find_rope_blocks(text_config)), text_config.rotation)
+    return {} if _has_bases(text_config.get("rope_parameters"), block) else {"rope_parameters": block}
+
+
+def _has_bases(present: Any, target: Block) -> bool:
+    """Whether ``rope_parameters`` is there, with a base in each block."""
+    if not isinstance(present, dict) or not present:
+        return False
+    if "rope_theta" in target:
+        return present.get("rope_theta") is not None
+    inner = [present.get(kind) for kind, block in target.items() if block is not None]
+    return all(isinstance(block, dict) and block.get("rope_theta") is not None for block in inner)
+
+
+def given_blocks(text_config: TextConfig, blocks: list[RopeBlock], version: int = 5) -> dict[str, Block | None]:
+    """By kind of layers, the block as a config gives it, with rope type, base and share; None where none rotates.
+
+    Args:
+        text_config: that the blocks were read from.
+        blocks: of it.
+        version: that it is for; a flat ``rope_scaling`` of version 4 has defaults that a block of version 5 lacks.
+    """
+    family, result = text_config.rotation, dict[str, Block | None]()
+    for block in blocks:
+        result[block.kind] = None
+        if block.values is None:
+            continue
+        keys, effective = dict(block.values), block.effective
+        paths = block.sources.get(_ORIGINAL, ())
+        if paths and all(len(path) == 1 for path in paths):  # outside the block (Phi-3), where both versions read it
+            keys.pop(_ORIGINAL, None)
+        rope_type = effective.get("rope_type", "default")
+        if rope_type == WITH_ALPHA:  # posenc's name for it
+            spelled = [at(text_config.config, path) for path in block.sources.get("rope_type", ())]
+            rope_type = next((name for name in spelled if isinstance(name, str)), rope_type)
+        rotated = keys.pop("rotary_dim", None)
+        if rotated is not None:
+            keys["partial_rotary_factor"] = share_of(rotated, head_dim(text_config, block.kind, None))
+        elif family.share != 1:
+            keys.setdefault("partial_rotary_factor", effective["partial_rotary_factor"])
+        defaults = family.scaled if family.kinds and rope_type == "yarn" and version == 5 else {}
+        rest = {key: value for key, value in keys.items() if key not in ("rope_type", "rope_theta")}
+        result[block.kind] = {"rope_type": rope_type, "rope_theta": effective["rope_theta"], **defaults, **rest}
+    return result
+
+
+def blocks_of(
+    ropes: Layers, before: Mapping[str, Block], family: RotationRules, convention: Convention, ignore: Collection[str]
+) -> tuple[dict[str, Block | None], Config]:
+    """By kind of layers, the block that means a rotation; and the declared length where a rotation names it.
+
+    Args:
+        ropes: by kind of layers.
+        before: by kind, the block that was read, if any.
+        family: whose keys are used.
+        convention: as in `read_rope`.
+        ignore: keys to copy, in addition to those that are known not to affect the rotation.
+
+    Raises:
+        ValueError: where a rotation has no rope type.
+    """
+    blocks, outside = dict[str, Block | None](), Config()
+    for kind, rotation in ropes.items():
+        blocks[kind] = None
+        if rotation is None:
+            continue
+        old = before.get(kind, {})
+        read = {key: value for key, value in old.items() if key not in ignore}
+        rope = text_rope(rotation)
+        block = block_of(rope, convention, read)
+        if rope.rotary_dim != rope.head_dim or family.share != 1:
+            block.setdefault("partial_rotary_factor", share_of(rope.rotary_dim, rope.head_dim))
+        block |= keys_of(rotation, family, read)
+        if LENGTH in block:
+            outside["max_position_embeddings"] = block.pop(LENGTH)
+        same = all(block.get(key) == old.get(key) for key in ("rope_type", "factor", "attention_factor"))
+        kept = (*PRESERVED, *ignore, *(VLLM if same else ()))
+        blocks[kind] = block | {key: value for key, value in old.items() if key in kept and key not in block}
+    return blocks, outside
+
+
+def keys_in_version(
+    version: int, ropes: Layers, before: Mapping[str, Block], family: RotationRules,
+    convention: Convention = "transformers", ignore: Collection[str] = (),
+) -> Config:  # fmt: skip
+    """Keys of a version of transformers that mean these rotations; `ALL` alone makes a flat block.
+
+    Raises:
+        ValueError: where a rotation has no rope type, or the version no keys for it.
+    """
+    if not ropes:
+        raise ValueError("rotations must have at least one kind, got none")
+    blocks, outside = blocks_of(ropes, before, family, convention, ignore)
+    if family.fixed:
+        return {**outside, **_of_fixed(next(iter(ropes.values())))}
+    if version == 5:
+        return {**outside, "rope_parameters": version_5(blocks, family)}
+    heads = {kind: rope.head_dim for kind, rope in ropes.items() if rope is not None}
+    try:
+        return {**outside, **version_4(blocks, family, heads)}
+    except NoOldFormError as error:
+        raise NoOldFormError(f"{error}; use version=5") from error
+
+
+def _of_fixed(rotation: Rotation | None) -> Config:
+    rope = None if rotation is None else text_rope(rotation)
+    if rope is None or rope.scaling is not None or rope.base != RotationRules().base:
+        raise ValueError(
+            "rope_theta: this family's code has a base of 10000 and no scaling, whatever a configuration says"
+        )
+    return {"rotary_dim": rope.rotary_dim}
+
+
+def version_5(blocks: Mapping[str, Block | None], family: RotationRules) -> Block:
+    """The value of ``rope_parameters``: a block with its base, or one for each kind of layers."""
+    by_kind = {kind: block for kind, block in blocks.items() if kind not in family.unrotated_kinds}
+    rotating = [block for block in by_kind.values() if block is not None]
+    flat = list(by_kind) == [ALL] or (bool(family.unrotated_kinds) and len(rotating) == 1)
+    return rotating[0] if flat and rotating else dict(by_kind)
+
+
+def version_4(blocks: Mapping[str, Block | None], family: RotationRules, heads: Mapping[str, int]) -> Config:
+    """The keys of version 4, next to each other.
+
+    Args:
+        blocks: by kind of layers, with rope type, base and share.
+        family: whose keys are used.
+        heads: by kind of layers that rotates, channels of a head.
+
+    Raises:
+        NoOldFormError: where version 4 has none.
+    """
+    rotating = {kind: block for kind, block in blocks.items() if block is not None}
+    for kind, block in rotating.items():
+        if block["rope_type"] == "proportional":
+            raise NoOldFormError(f"{kind}: version 4 of transformers does not have rope type 'proportional'")
+    if family.kinds:
+        return _kinds_of_version_4(rotating, family)
+    if not rotating:
+        raise NoOldFormError("version 4 has no keys for a model without any rotation")
+    if len(rotating) > 1 or family.nested:
+        raise NoOldFormError(f"version 4 has no keys for layers of several kinds: {', '.join(rotating)}")
+    ((kind, block),) = rotating.items()
+    keys: Config = {family.theta_key: block["rope_theta"]}
+    share = block.get("partial_rotary_factor")
+    if share is not None:
+        keys[family.share_key] = int(heads[kind] * share) if family.share_key == "rotary_dim" else share
+    return {**keys, "rope_scaling": _old_block(block)}
+
+
+def _kinds_of_version_4(rotating: Mapping[str, Block], family: RotationRules) -> Config:
+    """Keys of a family whose flat config spells several kinds of layers side by side."""
+    result: Config = {}
+    for kind, keys in family.kinds.items():
+        block = rotating.get(kind, {**_UNSCALED, "rope_theta": keys.base})
+        old = _old_block(block)
+        if old is not None and not keys.scaled:
+            raise NoOldFormError(f"rope_scaling of version 4 is not for {kind}")
+        values = {keys.theta_key: block["rope_theta"], **({"rope_scaling": old} if keys.scaled else {})}
+        for key, value in values.items():
+            if result.setdefault(key, value) != value:
+                raise NoOldFormError(f"{key} of version 4 stands for all kinds of layers, and these differ")
+    return result
+
+
+def _old_block(block: Block) -> Block | None:
+    """The value of ``rope_scaling``: the block without base and share; null where nothing is scaled."""
+    old = {key: value for key, value in block.items() if key not in ("rope_theta", *SHARES)}
+    return None if old == _UNSCALED else old
+
+
+def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Config:
+    """The text part without the keys of its rotation, except a training length outside the blocks."""
+    config = copy.deepcopy(text_config.config)
+    outside = {path[0] for block in rope_blocks for key, paths in block.sources.items() for path in paths
+               if len(path) == 1 and key != _ORIGINAL}  # fmt: skip
+    for name in (*BLOCKS, *outside):
+        config.pop(name, None)
+    return config
+
+
+def meaning(text_config: TextConfig, blocks: list[RopeBlock]) -> dict[str, dict[str, Any]]:
+    """By kind of layers, the values that decide, with the share as a number of channels; none where none rotates."""
+    result: dict[str, dict[str, Any]] = {}
+    for block in blocks:
+        result[block.kind] = {}
+        if block.values is None:
+            continue
+        values = {"rope_type": "default", **block.effective}
+        if values["rope_type"] != "proportional":
+            values = {key: value for key, value in values.items() if key not in SHARES}
+            values["rotated channels"] = rotary_dim(block.effective, head_dim(text_config, block.kind, None))
+        if values["rope_type"] == "dynamic":  # whose start is a length outside the block
+            values["trained length"] = block.longest
+        result[block.kind] = values
+    return result
+
+
+def misread(config: Config, meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()) -> list[str]:
+    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
+
+    Args:
+        config: the whole config.
+        meant: as `meaning` has it.
+        by_length: kinds whose original length may follow the declared one.
+    """
+    try:
+        text_config = find_text_config(config)
+        said = meaning(text_config, find_rope_blocks(text_config))
+    except ValueError as error:
+        return [one_line(error)]
+    wrong = []
+    for kind, values in meant.items():
+        other = said.get(kind)
+        if other is None:
+            wrong.append(f"{kind}: the rotation")
+            continue
+        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
+        if kind in by_length:
+            different.discard(_ORIGINAL)
+        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
+    return wrong

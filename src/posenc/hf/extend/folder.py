@@ -28,7 +28,7 @@ from posenc.hf.atomic_write import naming_target
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
-from posenc.hf.config.version_keys import changes_to
+from posenc.hf.config.write import changes_to
 from posenc.hf.serving.lines import Serving, engine_lines
 from posenc.hf.serving.lines import serving_lines as lines_of
 from posenc.hf.sources.config_files import Link, link_file

@@ -30,7 +30,7 @@ from posenc.arguments import shown
 from posenc.catalogue import encoding_info
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.byte_level import byte_letters
-from posenc.hf.config.compose import rope_to_config
+from posenc.hf.config.convert import rope_to_config
 from posenc.hf.modeling.causal_lm import PosencConfig, PosencForCausalLM
 from posenc.rotary.rope import RoPE
 

@@ -25,11 +25,11 @@ import copy
 import difflib
 import math
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from posenc.arguments import check_whole, one_line, shown
+from posenc.arguments import check_whole, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
 from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
@@ -40,8 +40,7 @@ from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, block_of
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
-from posenc.hf.config.version_keys import block_of_version_5
-from posenc.hf.config.write import places, put
+from posenc.hf.config.write import given_blocks, meaning, misread, places, put, version_5
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
@@ -554,45 +553,27 @@ def _keys_that_hold(
         Refused: where no spelling is read back as it is meant.
     """
     new = {block.kind: change.keys for block, change in changes}
-    meant = {
-        block.kind: {"rope_type": _UNSCALED, **block.effective, **new.get(block.kind, {})}
-        for block in blocks if block.values is not None
-    }  # fmt: skip
-    wrong = ["rope type"]
-    if all(block.target for block, _ in changes):  # version 4's spelling has a place for each
-        kept: dict[KeyPath, Any] = {}
-        for block, change in changes:
-            kept |= _keys_of(text_config, block, change)
-        wrong = _misread(_applied(config, text_config, {**kept, **lengths}), meant, new)
-        if not wrong:
-            return {**kept, **lengths}, ()
-    changed_blocks = [
+    after = [
         block if block.values is None else replace(block, values={**block.values, **new.get(block.kind, {})})
         for block in blocks
     ]
-    spelled: dict[KeyPath, Any] = {("rope_parameters",): block_of_version_5(text_config, changed_blocks)}
+    meant, stay = meaning(text_config, after), {block.kind for block in blocks} - set(new)
+    wrong = ["rope_type"]
+    if all(block.target for block, _ in changes):  # version 4's spelling has a place for each
+        keys: dict[KeyPath, Any] = {}
+        for block, change in changes:
+            keys |= _keys_of(text_config, block, change)
+        keys |= lengths
+        wrong = misread(_applied(config, text_config, keys), meant, stay)
+        if not wrong:
+            return keys, ()
+    keys = {("rope_parameters",): version_5(given_blocks(text_config, after), text_config.rotation), **lengths}
     if text_config.get("rope_scaling") is not None:
-        spelled[("rope_scaling",)] = REMOVED
-    if len(blocks) > 1 and not _misread(_applied(config, text_config, {**spelled, **lengths}), meant, new):
-        return {**spelled, **lengths}, (_BY_KIND,)
+        keys[("rope_scaling",)] = REMOVED
+    if len(blocks) > 1 and not misread(_applied(config, text_config, keys), meant, stay):
+        return keys, (_BY_KIND,)
     reason = f"{text_config.model_type}: the new block would be read back with another {', '.join(wrong)}"
     raise Refused("read otherwise", reason, _REMAP)
-
-
-def _misread(config: Config, meant: Mapping[str, Block], changed: Collection[str]) -> list[str]:
-    """Keys that a written config gives another value than is meant, by kind of layers; empty where all hold."""
-    try:
-        after = {block.kind: block for block in find_rope_blocks(find_text_config(config))}
-    except ValueError as error:
-        return [one_line(error)]
-    wrong = []
-    for kind, values in meant.items():
-        read = {"rope_type": _UNSCALED, **after[kind].effective} if kind in after else {}
-        different = {key for key, value in values.items() if read.get(key) != value}
-        if kind not in changed:  # whose original length may be the declared one
-            different.discard("original_max_position_embeddings")
-        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
-    return wrong
 
 
 def _applied(config: Config, text_config: TextConfig, keys: Mapping[KeyPath, Any]) -> Config:

@@ -153,7 +153,7 @@ def _block(server: Server, serving: Serving, rotation: Rotation) -> Block:
         return plugin_block(rope, length=serving.length if rope.length_dependent else None, tokens=serving.length)
     block = block_in(server.convention, rope, serving.length)
     if rope.rotary_dim != rope.head_dim and not text_config.rotation.latent:
-        block["partial_rotary_factor"] = share_of(rope)
+        block["partial_rotary_factor"] = share_of(rope.rotary_dim, rope.head_dim)
     elif text_config.get("partial_rotary_factor") not in (None, 1):  # the engine else takes the share outside the block
         block["partial_rotary_factor"] = 1.0
     return block | keys_of(rotation, text_config.rotation, {})
