@@ -6,9 +6,9 @@
     misread           what a written config says otherwise than was meant
 
 Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling`` (null where nothing is scaled). Version 5:
-all of it in ``rope_parameters``, one block for each kind of layers where they differ. A config with both is read alike by
-old and new readers: transformers 5 takes ``rope_scaling`` and the keys next to it where they stand. Both are made from
-the same blocks by kind of layers, with rope type, base and share (`version_4`, `version_5`).
+all of it in ``rope_parameters``, one block for each kind of layers where they differ. A config with both is read alike
+by old and new readers: transformers 5 takes ``rope_scaling`` and the keys next to it where they stand. Both are made
+from the same blocks by kind of layers, with rope type, base and share (`version_4`, `version_5`).
 
 The declared length follows the rotation. Under YaRN, LongRoPE and Llama 3's recipe the training length stands in the
 block, as original_max_position_embeddings, and ``max_position_embeddings`` is the extended one: transformers compares
