@@ -21,7 +21,7 @@ from posenc.backends.rewrites import rewritten
 from posenc.call import AttentionCall, AttentionOptions, prepare_call
 from posenc.dtypes import no_autocast
 from posenc.tracing import tracing
-from posenc.validate import Causal, as_list, suggests_argument_names
+from posenc.validate import Causal, as_list, suggests_argument_names, tell_fsdp
 
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
@@ -171,6 +171,7 @@ def hooked(call: AttentionCall) -> str | None:
                 or module._backward_hooks
                 or module._backward_pre_hooks
             ):
+                tell_fsdp(encoding)
                 return f"the definition alone calls {type(encoding).__name__} as a module, which its hooks wait for"
     return None
 

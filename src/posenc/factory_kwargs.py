@@ -70,3 +70,15 @@ def _modules_in(value: object) -> Iterator[nn.Module]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _modules_in(part)
+
+
+def assign(parameter: Tensor, values: Tensor) -> None:
+    """Fill a parameter with ``values`` of its whole shape; of a DTensor, each rank keeps its part of the first's."""
+    with torch.no_grad():
+        if hasattr(parameter, "placements") and parameter.device.type != "meta":
+            from torch.distributed.tensor import distribute_tensor  # loaded already: there is such a parameter
+
+            values = distribute_tensor(
+                values.to(parameter.device, parameter.dtype), parameter.device_mesh, parameter.placements
+            )
+        parameter.copy_(values)

@@ -433,7 +433,29 @@ def token_states_of(
         raise ValueError(f"x must be (batch, keys, dim) = ({batch}, {keys}, dim), got {tuple(x.shape)}{hint}")
     if batch == 0:
         return [None] * len(encodings)
-    return [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in encodings]
+    return [token_state_of(e, x) for e in encodings]
+
+
+def token_state_of(encoding: Encoding, x: Tensor) -> Tensor | None:
+    """What an encoding keeps of tokens ``x`` (batch, tokens, dim)."""
+    if not isinstance(encoding, ScoreEncoding):
+        return None
+    tell_fsdp(encoding)
+    return encoding.token_state(x)
+
+
+def tell_fsdp(encoding: Encoding) -> None:
+    """Where FSDP2 shards an encoding by itself, let it gather the parameters for all that attention calls.
+
+    It knows of `forward` alone; others would read parts.
+    """
+    if not hasattr(encoding, "unshard"):
+        return
+    from torch.distributed.fsdp import register_fsdp_forward_method  # loaded already: it has sharded the encoding
+
+    for method in ("token_state", "output"):
+        if hasattr(encoding, method) and method not in vars(encoding):
+            register_fsdp_forward_method(encoding, method)
 
 
 def lacking_token_state(encoding: ScoreEncoding, token_states: Tensor | None) -> ValueError | None:

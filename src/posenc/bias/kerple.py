@@ -31,7 +31,7 @@ from posenc.bias.alibi import alibi_slopes
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 
 Kind = Literal["log", "power", "bam"]
@@ -90,8 +90,7 @@ class KERPLE(DistanceBias):
             nn.init.uniform_(self.a, 0.0, 1.0)
         if self.log_a is not None:
             nn.init.ones_(self.p)
-            with torch.no_grad():
-                self.log_a.copy_(torch.tensor(self._slopes, dtype=torch.float64).log())
+            assign(self.log_a, torch.tensor(self._slopes, dtype=torch.float64, device="cpu").log())
         if self.mu is not None:
             nn.init.zeros_(self.mu)
 

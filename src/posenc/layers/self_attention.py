@@ -32,6 +32,7 @@ from posenc.validate import (
     check_window,
     is_plain,
     plain_axes,
+    token_state_of,
 )
 
 
@@ -159,9 +160,7 @@ class SelfAttention(nn.Module):
             rotated = rotates_before_cache(acting, length, tables)
             if rotated:
                 q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
-            states: list[Tensor | None] = []
-            for encoding in acting:
-                states.append(encoding.token_state(x) if isinstance(encoding, ScoreEncoding) else None)
+            states = [token_state_of(encoding, x) for encoding in acting]
             new = NewTokens(
                 k, v, states, here, positions is not None, per_row, attention_mask, segments, mask, window, length,
                 rotated, max(self.axes, 1),
@@ -221,7 +220,7 @@ class SelfAttention(nn.Module):
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
             _, k, v, last = self._project(token, None, None, None)
-            states = [e.token_state(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
+            states = [token_state_of(e, token) for e in self._acting()]
         if last:
             raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
         return StaticKVCache(
@@ -247,9 +246,11 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
         (batch, tokens, _), width = x.shape, self.head_dim
-        q = self.q_proj(x).view(batch, tokens, self.num_heads, width).transpose(1, 2)
-        k = self.k_proj(x).view(batch, tokens, self.num_kv_heads, width).transpose(1, 2)
-        v = self.v_proj(x).view(batch, tokens, self.num_kv_heads, width).transpose(1, 2)
+        # As many heads as the projections give: under tensor parallelism those of the rank.
+        q, k, v = (
+            projected.view(batch, tokens, projected.shape[-1] // width, width).transpose(1, 2)
+            for projected in (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        )
         return self.q_norm(q), self.k_norm(k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:

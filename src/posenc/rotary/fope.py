@@ -32,7 +32,7 @@ from posenc.arguments import check_choice, check_flag, check_number, check_pairs
 from posenc.dtypes import precision
 from posenc.encoding import Table, no_autocast
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.frequencies.host import check_base, check_length, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
@@ -138,9 +138,9 @@ class FoPE(PerHeadRotation):
         rows, count, series = self.cos_coef.shape
         for coef in (self.cos_coef, self.sin_coef):
             if coef is not None:
-                nn.init.normal_(coef, std=self.noise * math.sqrt(2 / (count + series)))
-                with torch.no_grad():
-                    coef.add_(torch.eye(count, series, dtype=coef.dtype, device=coef.device).expand(rows, -1, -1))
+                drawn = torch.empty(rows, count, series, dtype=coef.dtype, device=coef.device)
+                nn.init.normal_(drawn, std=self.noise * math.sqrt(2 / (count + series)))
+                assign(coef, drawn + torch.eye(count, series, dtype=coef.dtype, device=coef.device))
 
     def head_axes(self) -> dict[str, HeadAxis]:
         return dict.fromkeys((name for name, _ in self.named_parameters()), KEYS) if self.per_head else {}

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_choice, check_flag, check_number, check_pairs
 from posenc.encoding import Table
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.rotation import Layout
@@ -87,8 +87,8 @@ class GRAPEM(PerHeadRotation):
 
     def reset_parameters(self) -> None:
         """RoPE's frequencies."""
-        with torch.no_grad():
-            self.log_theta.copy_(host_float64(geometric(self.head_dim, self.base)).log() * self.log_scale)
+        of_head = host_float64(geometric(self.head_dim, self.base)).log() * self.log_scale
+        assign(self.log_theta, of_head.expand(self.log_theta.shape))
 
     def head_axes(self) -> dict[str, HeadAxis]:
         return {"log_theta": KEYS} if self.per_head else {}

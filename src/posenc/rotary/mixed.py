@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_choice, check_flag, check_pairs, check_table
 from posenc.encoding import Table
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.frequencies.host import check_base
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies
 from posenc.frequencies.rotation import Layout
@@ -132,8 +132,7 @@ class MixedRoPE(PerHeadRotation):
     def reset_parameters(self) -> None:
         """Draw random frames anew; other directions, and given frequencies, are always the same."""
         if self.theta is not None:
-            with torch.no_grad():
-                self.theta.copy_(self._first())
+            assign(self.theta, self._first())
 
     def head_axes(self) -> dict[str, HeadAxis]:
         return {} if self.theta is None else {"theta": KEYS}

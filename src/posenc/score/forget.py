@@ -37,7 +37,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 from posenc.score._inputs import checked_token_state, sum_of_later_gates, wide_linear
 from posenc.structure import Decay
@@ -124,8 +124,7 @@ class ForgetGate(ScoreEncoding):
             nn.init.zeros_(self.bias)
             if self.decay_time is not None:
                 biases = [-1 / t - math.log(-math.expm1(-1 / t)) for t in self.decay_times()]  # logsigmoid(bias) = −1/T
-                with torch.no_grad():
-                    self.bias.copy_(torch.tensor(biases, dtype=self.bias.dtype))
+                assign(self.bias, torch.tensor(biases, dtype=self.bias.dtype, device="cpu"))
 
     def decay_times(self) -> list[float]:
         """T of each head, tokens, as the constructor was told."""

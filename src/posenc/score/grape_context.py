@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import host_float64
 from posenc.head_shares import KEYS, HeadAxis, HeadShare
@@ -104,8 +104,8 @@ class GRAPEContext(ScoreEncoding):
 
     def reset_parameters(self) -> None:
         """RoPE's frequencies, a projection drawn anew, and increments at their start."""
-        with torch.no_grad():
-            self.log_theta.copy_(host_float64(geometric(self.head_dim, self.base)).log())
+        of_head = host_float64(geometric(self.head_dim, self.base)).log()
+        assign(self.log_theta, of_head.expand(self.log_theta.shape))
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.constant_(self.bias, self.start + math.log(-math.expm1(-self.start)))
 

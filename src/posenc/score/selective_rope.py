@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
-from posenc.factory_kwargs import Device, place_parameters
+from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.head_shares import KEYS, HeadAxis, HeadShare
 from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
@@ -146,8 +146,7 @@ class SelectiveRoPE(ScoreEncoding):
         if self.lengths is not None:
             nn.init.ones_(self.lengths)
         if self.temperature is not None:
-            with torch.no_grad():
-                self.temperature.copy_(torch.tensor(self._temperatures, dtype=torch.float64, device="cpu"))
+            assign(self.temperature, torch.tensor(self._temperatures, dtype=torch.float64, device="cpu"))
 
     def head_axes(self) -> dict[str, HeadAxis]:
         axes = {"taps": HeadAxis(1, of_keys=True)} | dict.fromkeys(

@@ -30,9 +30,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from posenc.attend import attention
-from posenc.encoding import Encoding, ScoreEncoding
+from posenc.encoding import Encoding
 from posenc.hf.attach.cache_adapter import PositionedCache
 from posenc.tracing import tracing
+from posenc.validate import token_state_of
 from posenc.weight.sink import AttentionSink
 
 NAME = "posenc"
@@ -72,7 +73,7 @@ class Attached(nn.Module):
 
     def token_state(self, x: Tensor) -> list[Tensor | None]:
         """What each encoding must keep of the layer's input ``(batch, tokens, dim)``."""
-        return [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in self.acting()]
+        return [token_state_of(e, x) for e in self.acting()]
 
 
 class AttachedCall:

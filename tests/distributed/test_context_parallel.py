@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # now: loaded while there is a group, it would hold it until Python ends
-import torch.multiprocessing as mp
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,6 +20,7 @@ from posenc.encoding import Encoding, RotaryEncoding
 from posenc.positions import zigzag
 from posenc.testing import Case
 from posenc.weight import StickBreaking
+from tests.distributed.processes import spawned
 
 HEADS, KV_HEADS, WIDTH, BATCH = 4, 2, 8, 2
 TOKENS = 96
@@ -115,21 +113,6 @@ def joined(job: Job, of_ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         parts = [result[name] for result in of_ranks]
         together[name] = sum(parts[1:], parts[0]) if "." in name else torch.cat(parts, -2).index_select(-2, order)
     return together
-
-
-def rank_of_many(rank: int, world: int, folder: str, work: Callable[..., Any], jobs: Any) -> None:
-    """One process: join the others, do the work, leave what was found in a file."""
-    torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
-    torch.save(work(rank, world, jobs), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-def spawned(folder: Path, world: int, work: Callable[..., Any], jobs: Any = None) -> list[Any]:
-    """What each of ``world`` processes found."""
-    mp.spawn(rank_of_many, (world, str(folder), work, jobs), nprocs=world)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
 
 
 def sharded(rank: int, world: int, jobs: list[Job]) -> list[dict[str, Tensor]]:
