@@ -160,7 +160,9 @@ class SelfAttention(nn.Module):
             rotated = rotates_before_cache(acting, length, tables)
             if rotated:
                 q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
-            states = [token_state_of(encoding, x) for encoding in acting]
+            states: list[Tensor | None] = []
+            for encoding in acting:
+                states.append(token_state_of(encoding, x) if isinstance(encoding, ScoreEncoding) else None)
             new = NewTokens(
                 k, v, states, here, positions is not None, per_row, attention_mask, segments, mask, window, length,
                 rotated, max(self.axes, 1),
@@ -247,10 +249,10 @@ class SelfAttention(nn.Module):
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
         (batch, tokens, _), width = x.shape, self.head_dim
         # As many heads as the projections give: under tensor parallelism those of the rank.
-        q, k, v = (
-            projected.view(batch, tokens, projected.shape[-1] // width, width).transpose(1, 2)
-            for projected in (self.q_proj(x), self.k_proj(x), self.v_proj(x))
-        )
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q = q.view(batch, tokens, q.shape[-1] // width, width).transpose(1, 2)
+        k = k.view(batch, tokens, k.shape[-1] // width, width).transpose(1, 2)
+        v = v.view(batch, tokens, v.shape[-1] // width, width).transpose(1, 2)
         return self.q_norm(q), self.k_norm(k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
