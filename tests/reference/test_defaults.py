@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.doctor import examine
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import FAMILIES, RECORDS
+from posenc.hf.families.defaults import read_defaults
 
 pytest.importorskip("transformers")
 
@@ -92,3 +96,16 @@ def test_sizes_of_text_parts_equal_the_classes() -> None:
             getattr(config, key, None) for key in ("text_config", "llm_config", "language_config", "thinker_config")
         ]
         assert family.text_type in {part.model_type for part in parts if part is not None}, name
+
+
+def test_the_numbers_of_the_classes_are_those_of_the_installed_transformers() -> None:
+    """benchmarks/model_types.py wrote them; a release that changes one is seen here."""
+    script = Path(__file__).parents[2] / "benchmarks" / "model_types.py"
+    spec = importlib.util.spec_from_file_location("model_types", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = {name: {**known, "since": None} for name, known in read_defaults().items()}
+    fresh = {name: {**module.defaults_of(name, RECORDS.get(name)), "since": None} for name in written}
+    assert json.loads(json.dumps(fresh)) == written

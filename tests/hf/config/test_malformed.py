@@ -252,7 +252,6 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: 
         ({"hidden_size": "4096"}, ["hidden_size", "'4096'"]),
         ({"head_dim": 63}, ["head_dim", "63"]),
         ({"model_type": "gemma4_text", "rope_parameters": {"rope_theta": 1e4}}, ["flat", "kinds of layers"]),
-        ({"model_type": "mellum"}, ["rope_parameters is missing", "kinds of layers"]),
         (
             {"model_type": "gemma3_text", "rope_parameters": {"rope_theta": 1e4}},
             ["full_attention and sliding_attention"],

@@ -1,9 +1,9 @@
-"""What is known of each model type: one record a model type, in files by subject.
+"""What is known of each model type: a record of what its code decides, and numbers that its config class decides.
 
 To add a family, write one `Family` in the file that fits (decoders, encoders, encoder_decoders, hybrids, multimodal,
-vision, audio; remote_code for what transformers does not have). Its parts are explained where they are defined:
-`RotationRules`, `LayerPattern`, `Attention`, `PositionScheme`. tests/reference holds every
-record against the code of transformers.
+vision, audio; remote_code for what transformers does not have), and run benchmarks/model_types.py, which reads the
+class's own numbers into `defaults`. The parts of a record are explained where they are defined: `RotationRules`,
+`LayerPattern`, `Attention`, `PositionScheme`. tests/reference holds every record against the code of transformers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from posenc.hf.families.audio import AUDIO
 from posenc.hf.families.decoders import DECODERS
+from posenc.hf.families.defaults import completed, read_defaults
 from posenc.hf.families.encoder_decoders import ENCODER_DECODERS
 from posenc.hf.families.encoders import ENCODERS
 from posenc.hf.families.family import Attention, Family, Sizes
@@ -24,14 +25,16 @@ from posenc.hf.families.rotation import RotationRules
 from posenc.hf.families.vision import VISION
 
 __all__ = [
-    "FAMILIES", "NON_ROTARY", "ROTARY", "ROTATIONS", "UNSUPPORTED", "Attention", "Family", "LayerPattern",
+    "FAMILIES", "NON_ROTARY", "RECORDS", "ROTARY", "ROTATIONS", "UNSUPPORTED", "Attention", "Family", "LayerPattern",
     "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of",
 ]  # fmt: skip
 
-FAMILIES: dict[str, Family] = {
+RECORDS: dict[str, Family] = {
     **DECODERS, **ENCODERS, **ENCODER_DECODERS, **HYBRIDS, **MULTIMODAL, **VISION, **AUDIO,
     **REMOTE_CODE,
 }  # fmt: skip
+_DEFAULTS = read_defaults()
+FAMILIES = {name: completed(RECORDS.get(name, Family()), _DEFAULTS.get(name, {})) for name in {**RECORDS, **_DEFAULTS}}
 ROTARY = {name: family for name, family in FAMILIES.items() if family.rotation is not None}
 ROTATIONS = {name: family.rotation for name, family in FAMILIES.items() if family.rotation is not None}
 NON_ROTARY = {name: family for name, family in FAMILIES.items() if family.rotation is None and family.schemes}

@@ -5,7 +5,7 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import Attention, Family, Sizes
+from posenc.hf.families.family import Attention, Family, same
 from posenc.hf.families.layer_patterns import FULL, SLIDING, LayerPattern, Window
 from posenc.hf.families.position_schemes import (
     PAGE,
@@ -22,7 +22,28 @@ from posenc.hf.families.rotation import RotationRules
 from posenc.hf.families.shared import BIG_BIRD_BLOCKS, GEMMA_3_KINDS
 
 ENCODER_DECODERS: dict[str, Family] = {
-    "bart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
+    **same(
+        "bart mbart mvp plbart",
+        Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(),)),
+    ),
+    **same(
+        "blenderbot blenderbot-small", Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(),))
+    ),
+    **same(
+        "fsmt m2m_100 nllb-moe", Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,))
+    ),
+    **same(
+        "marian pegasus",
+        Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)),
+    ),
+    **same(
+        "mt5 switch_transformers t5",
+        Family(
+            attention=Attention(direction="encoder-decoder", scale="one"),
+            schemes=(t5_bias(),),
+            layer_keys=("num_layers", "num_decoder_layers"),
+        ),
+    ),
     "barthez": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
     "bigbird_pegasus": Family(
         attention=Attention(
@@ -31,13 +52,10 @@ ENCODER_DECODERS: dict[str, Family] = {
             partial_defaults={"block_size": 64, "num_random_blocks": 3},
             partial_if=("attention_type", "block_sparse", "block_sparse"),
         ),
-        schemes=(learned(4096),),
+        schemes=(learned(),),
     ),
-    "blenderbot": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(128),)),
-    "blenderbot-small": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(512),)),
-    "fsmt": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
     "led": Family(
-        layers=LayerPattern(window=Window(512, key="attention_window", every_layer=True, halved=True, sides="each")),
+        layers=LayerPattern(window=Window(key="attention_window", every_layer=True, halved=True, sides="each")),
         attention=Attention(direction="encoder-decoder", partial="global tokens, which the caller marks"),
         schemes=(
             learned(16384, "max_encoder_position_embeddings").of("encoder"),
@@ -45,7 +63,7 @@ ENCODER_DECODERS: dict[str, Family] = {
         ),
     ),
     "longt5": Family(
-        layers=LayerPattern(window=Window(127, key="local_radius", every_layer=True, sides="each")),
+        layers=LayerPattern(window=Window(key="local_radius", every_layer=True, sides="each")),
         attention=Attention(
             direction="encoder-decoder",
             scale="one",
@@ -56,67 +74,35 @@ ENCODER_DECODERS: dict[str, Family] = {
         schemes=(t5_bias(),),
         layer_keys=("num_layers", "num_decoder_layers"),
     ),
-    "m2m_100": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
-    "marian": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)),
-    "mbart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
-    "mt5": Family(
-        attention=Attention(direction="encoder-decoder", scale="one"),
-        schemes=(t5_bias(),),
-        layer_keys=("num_layers", "num_decoder_layers"),
-    ),
-    "mvp": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
-    "nllb-moe": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
-    "pegasus": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)),
     "pegasus_x": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_UNBUILT,)),
-    "plbart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
     "prophetnet": Family(
         attention=Attention(direction="encoder-decoder"),
-        schemes=(learned(512),),
+        schemes=(learned(),),
         layer_keys=("num_encoder_layers", "num_decoder_layers"),
     ),
-    "switch_transformers": Family(
-        attention=Attention(direction="encoder-decoder", scale="one"),
-        schemes=(t5_bias(),),
-        layer_keys=("num_layers", "num_decoder_layers"),
-    ),
-    "t5": Family(
-        attention=Attention(direction="encoder-decoder", scale="one"),
-        schemes=(t5_bias(),),
-        layer_keys=("num_layers", "num_decoder_layers"),
-    ),
     "t5_gemma_module": Family(
-        RotationRules(head_dim=256),
-        layers=LayerPattern((SLIDING, FULL), window=Window(4096, sides="each")),
-        attention=Attention(direction="bidirectional", scale="query_pre_attn_scalar", softcap=50.0),
-        sizes=Sizes(2304, 8, 26, 8192),
+        RotationRules(),
+        layers=LayerPattern((SLIDING, FULL), window=Window(sides="each")),
+        attention=Attention(direction="bidirectional", scale="query_pre_attn_scalar", softcap=0.0),
     ),
     "t5gemma": Family(unsupported="has a rotation in each of its parts: read encoder and decoder by itself"),
     "t5gemma2_decoder": Family(
-        RotationRules(kinds=GEMMA_3_KINDS, head_dim=256),
-        layers=LayerPattern((*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096)),
+        RotationRules(kinds=GEMMA_3_KINDS),
+        layers=LayerPattern((*5 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
         attention=Attention(scale="query_pre_attn_scalar"),
-        sizes=Sizes(2304, 8, 26, 131_072),
-        since=5,
         not_compared="one softmax over its own tokens and the encoder's",
     ),
-    "t5gemma2_encoder": Family(text_type="t5gemma2_text"),
     "t5gemma2_text": Family(
-        RotationRules(kinds=GEMMA_3_KINDS, head_dim=256),
+        RotationRules(kinds=GEMMA_3_KINDS),
         layers=LayerPattern(
-            (*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096, sides="shared")
+            (*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(sides="shared")
         ),
         attention=Attention(direction="bidirectional", scale="query_pre_attn_scalar"),
-        sizes=Sizes(2304, 8, 26, 131_072),
-        since=5,
     ),
-    "trocr": Family(layers=LayerPattern(count_key="decoder_layers"), schemes=(learned_with_offset(512),)),
+    "trocr": Family(layers=LayerPattern(count_key="decoder_layers"), schemes=(learned_with_offset(),)),
     "udop": Family(
         attention=Attention(direction="encoder-decoder", scale="one"),
-        schemes=(
-            PAGE,
-            UDOP_BIAS,
-            t5_bias(builds=T5_DECODER).of("decoder"),
-        ),
+        schemes=(PAGE, UDOP_BIAS, t5_bias(builds=T5_DECODER).of("decoder")),
         layer_keys=("num_layers", "num_decoder_layers"),
     ),
     "umt5": Family(

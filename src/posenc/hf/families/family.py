@@ -42,12 +42,13 @@ class Attention:
         bidirectional_if: value of ``use_bidirectional_attention`` that makes an encoder of a decoder, with half the
             window on each side.
         scale: of the softmax: by the width of a head or of half a head, by its inverse, one, or by a config key.
-        softcap: default cap of the logits; None: the code has none, whatever the key says.
+        softcap: default cap of the logits; None: the code has none, whatever the key says; 0: the config class's.
         sinks: kinds of layers with an attention sink, ("all",) for every one.
         sink_by_token: each token computes its sink by a projection; else one is learned a head.
         normed_after: norms of queries and keys, with a weight a channel, follow the rotation.
         temperature: factor on the queries that depends on their position.
-        top_k: default of ``index_topk``, the keys that an indexer picks for each query; None: no indexer.
+        top_k: default of ``index_topk``, the keys that an indexer picks for each query; None: no indexer; 0: the config
+            class's.
         partial: what else limits attention, in words, with ``{key}`` for numbers of the config.
         partial_defaults: defaults of those numbers.
         partial_if: a key, the value with which this holds, and the key's default; None: it always holds.
@@ -106,3 +107,8 @@ class Family:
     layer_keys: tuple[str, str] = ("encoder_layers", "decoder_layers")
     unsupported: str = ""
     not_compared: str = ""
+
+
+def same(names: str, record: Family) -> dict[str, Family]:
+    """One record for several model types, by their names with spaces between."""
+    return dict.fromkeys(names.split(), record)

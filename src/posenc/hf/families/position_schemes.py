@@ -16,7 +16,7 @@ class Table:
     """A learned table with one row a position.
 
     Attributes:
-        default: rows, or positions where ``extra`` is given, that the config class has.
+        default: rows, or positions where ``extra`` is given, that the config class has; 0: as its instances do.
         key: config key of that number.
         extra: rows that the code adds to the number under ``key``, in front of the first position.
         padding: default of ``pad_token_id``, where positions start behind that row (RoBERTa), so that no position reads
@@ -36,7 +36,7 @@ class PatchTable:
     """A learned table with one row a patch of an image, after a prefix of tokens such as the class token.
 
     Attributes:
-        image_size, patch_size: defaults, in pixels; a pair is height and width.
+        image_size, patch_size: defaults, in pixels; a pair is height and width; 0: as the config class has.
         prefix: rows before the rows of the patches.
         prefix_key: key of further rows next to the patches, and ``prefix_default`` its default.
         parent: key of the object that holds ``image_size`` and ``patch_size``, "" for the config itself.
@@ -100,31 +100,32 @@ _LEARNED = "learned embeddings of the positions, added to the tokens'; there are
 _AFTER_PADDING = "learned embeddings of the positions; the first two rows of the table are not for positions of text"
 
 
-def learned(default: int, key: str = "max_position_embeddings") -> PositionScheme:
+def learned(default: int = 0, key: str = "max_position_embeddings") -> PositionScheme:
     """A learned table, as in BERT and GPT-2."""
     return PositionScheme(_LEARNED, "Learned(dim, max_length=max_length)", Table(default, key))
 
 
-def learned_after_padding(default: int, *, padding: int = 1) -> PositionScheme:
+def learned_after_padding(default: int = 0, *, padding: int = 1) -> PositionScheme:
     """A learned table whose positions start behind the padding token's row, as in RoBERTa."""
     table = Table(default, padding=padding)
     return PositionScheme(_AFTER_PADDING, "Learned(dim, max_length=max_length, offset=2)", table)
 
 
-def learned_with_offset(default: int) -> PositionScheme:
+def learned_with_offset(default: int = 0) -> PositionScheme:
     """A learned table with two rows in front of the rows of the positions, as in BART and OPT."""
     table = Table(default, extra=2)
     return PositionScheme(_AFTER_PADDING, "Learned(dim, max_length=max_length, offset=2)", table)
 
 
-def learned_on_pages(default: int, *, padding: int | None = None) -> PositionScheme:
+def learned_on_pages(default: int = 0, *, padding: int | None = None) -> PositionScheme:
     """A learned table of the positions in the text, and tables of the coordinates on a page."""
     scheme = learned(default) if padding is None else learned_after_padding(default, padding=padding)
     return replace(scheme, text=f"{scheme.text}; places on a page have tables of their own")
 
 
-def patches(image_size: int | tuple[int, int], patch_size: int | tuple[int, int], *, prefix: int = 0, parent: str = "",
-            prefix_key: str = "", prefix_default: int = 0, count_key: str = "") -> PositionScheme:  # fmt: skip
+def patches(image_size: int | tuple[int, int] = 0, patch_size: int | tuple[int, int] = 0, *, prefix: int = 0,
+            parent: str = "", prefix_key: str = "", prefix_default: int = 0,
+            count_key: str = "") -> PositionScheme:  # fmt: skip
     """A learned table of the patches of an image, with ``prefix`` rows before them."""
     table = PatchTable(image_size, patch_size, prefix, prefix_key, prefix_default, parent, count_key)
     builds = "LearnedGrid(dim, size=(rows, columns), prefix=prefix)" if prefix else \

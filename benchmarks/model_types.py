@@ -1,0 +1,137 @@
+"""Writes what transformers' config classes decide of each model type: src/posenc/hf/families/defaults.json.
+
+    python benchmarks/model_types.py            # for the installed transformers; run again for each of its releases
+
+Read from instances of the classes: sizes, base, share, block and width of a head of the rotation, windows, the keys an
+indexer picks, rows of tables, sizes of images, and the text model of a composite. What modelling code decides stands in
+the records of posenc.hf.families, which are completed with these numbers where they give none of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from typing import Any
+
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+
+from posenc.hf.families import RECORDS
+from posenc.hf.families.defaults import FILE, SIZES
+from posenc.hf.families.family import Family
+from posenc.hf.families.layer_patterns import SLIDING, WINDOWED
+
+_OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block
+_PLAIN_BASE = 10_000.0
+
+
+def main() -> None:
+    """Write the file anew; a model type that it does not have yet is new in the installed major version."""
+    before = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    major = int(transformers.__version__.partition(".")[0])
+    table: dict[str, dict[str, Any]] = {}
+    for name in sorted(CONFIG_MAPPING_NAMES):
+        found = defaults_of(name, RECORDS.get(name))
+        if name in RECORDS:
+            found["since"] = before.get(name, {}).get("since", major)
+        if found:
+            table[name] = found
+    lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in table.items()]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def defaults_of(name: str, record: Family | None) -> dict[str, Any]:
+    """The numbers of a model type's class that its record leaves to it; of one without a record its text model."""
+    try:
+        config = CONFIG_MAPPING[name]()
+    except Exception:  # a class that no default builds: nothing of it is known
+        return {}
+    text_type = at(config, "text_config.model_type")
+    known = RECORDS.get(text_type) if isinstance(text_type, str) else None
+    found: dict[str, Any] = {"text_type": text_type} if known is not None and text_type != name else {}
+    if record is None or record.unsupported or record.code_of:
+        return found
+    if record.rotation is not None:
+        found |= of_rotation(name, config, record)
+        found |= {} if "text_type" in found else {"sizes": [at(config, key) for key in SIZES]}
+    window = at(config, record.layers.window.key)
+    if window and has_windows(record):
+        found["window"] = window[0] if isinstance(window, list) else window
+    attention = record.attention
+    numbers = {"top_k": "index_topk", "softcap": "attn_logit_softcapping"}
+    found |= {key: at(config, path) for key, path in numbers.items() if getattr(attention, key) == 0}
+    return found | of_schemes(config, record)
+
+
+def of_rotation(name: str, config: Any, record: Family) -> dict[str, Any]:
+    """Base, share, block and widths."""
+    rotation = record.rotation
+    assert rotation is not None
+    found: dict[str, Any] = {}
+    block = at(config, "rope_parameters") or {}
+    if block.get("rope_theta") not in (None, _PLAIN_BASE):
+        found["base"] = block["rope_theta"]
+    if rotation.latent:  # whose share is that of the part which rotates in the head
+        block = {key: value for key, value in block.items() if key != "partial_rotary_factor"}
+    if block.get("partial_rotary_factor") not in (None, 1.0):
+        found["share"] = block["partial_rotary_factor"]
+    if rotation.nested and any(isinstance(value, dict) for value in block.values()):
+        found["block"] = block
+    elif block.get("rope_type", "default") != "default":
+        found["block"] = {key: value for key, value in block.items() if key not in _OF_NO_CODE}
+    own = "qk_rope_head_dim" if rotation.latent else rotation.head_key
+    for key, path in (("head_dim", own), ("full_head_dim", "global_head_dim")):
+        width = at(config, path)
+        if width is not None and not is_quotient(name, path, width):
+            found[key] = width
+    return found
+
+
+def of_schemes(config: Any, record: Family) -> dict[str, Any]:
+    """Rows of the tables and sizes of the images."""
+    found: dict[str, Any] = {}
+    for scheme in record.schemes:
+        table, patches = scheme.table, scheme.patches
+        if table is not None:
+            rows = at(config, table.key) or at(config, f"text_config.{table.key}")
+            found |= {} if rows is None else {"rows": rows}
+        if patches is not None:
+            parent = f"{patches.parent}." if patches.parent else ""
+            sizes = {key: at(config, f"{parent}{key}") for key in ("image_size", "patch_size")}
+            found |= {key: size for key, size in sizes.items() if size is not None}
+    return found
+
+
+def has_windows(record: Family) -> bool:
+    """Whether the code of a model type has layers with a window."""
+    layers = record.layers
+    listed = set(layers.listing.names.values()) if layers.listing else set()
+    return bool({*layers.cycle, *listed} & {*WINDOWED, SLIDING}) or layers.window.every_layer or layers.only_listed
+
+
+def is_quotient(name: str, path: str, width: int) -> bool:
+    """Whether a width follows from another one: twice the stream makes another width of a head."""
+    stream, heads = (at(CONFIG_MAPPING[name](), key) for key in SIZES[:2])
+    try:
+        other = CONFIG_MAPPING[name](hidden_size=2 * stream)
+    except Exception:  # a class of one width alone, or of none
+        return bool(stream and heads and width * heads == stream)
+    return bool(at(other, path) != width)
+
+
+def at(config: Any, path: str) -> Any:
+    """The value under a dotted key; None where there is none."""
+    for key in path.split("."):
+        try:
+            config = config.get(key) if isinstance(config, dict) else getattr(config, key, None)
+        except Exception:  # a number that layers differ in
+            config = config.to_dict().get(key)
+    return config
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    main()
+    print(f"{FILE}: transformers {transformers.__version__}")

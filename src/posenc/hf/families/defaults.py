@@ -1,0 +1,75 @@
+"""What transformers' config classes decide of each model type, and records completed with it.
+
+The numbers are generated (benchmarks/model_types.py writes defaults.json from the classes themselves); a record gives
+a number only where its code has another one than the class.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from posenc.hf.families.family import Attention, Family, Sizes
+from posenc.hf.families.layer_patterns import LayerPattern
+from posenc.hf.families.position_schemes import PositionScheme
+from posenc.hf.families.rotation import RotationRules
+
+FILE = Path(__file__).with_name("defaults.json")
+SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
+_PLAIN = RotationRules()
+
+Defaults = dict[str, Any]
+
+
+def read_defaults() -> dict[str, Defaults]:
+    """The numbers by model type."""
+    table: dict[str, Defaults] = json.loads(FILE.read_bytes())
+    return table
+
+
+def completed(record: Family, known: Defaults) -> Family:
+    """The record with the numbers that it leaves to the config class."""
+    changes: dict[str, Any] = {key: known[key] for key in ("since", "text_type") if key in known}
+    if record.text_type:
+        changes.pop("text_type", None)
+    if "sizes" in known and record.sizes is None:
+        changes["sizes"] = Sizes(*known["sizes"])
+    if record.rotation is not None:
+        changes["rotation"] = _with_numbers(record.rotation, known)
+    changes["layers"] = _with_window(record.layers, known)
+    changes["attention"] = _of_attention(record.attention, known)
+    if record.schemes:
+        changes["schemes"] = tuple(_of_scheme(scheme, known) for scheme in record.schemes)
+    return replace(record, **changes)
+
+
+def _with_numbers(rotation: RotationRules, known: Defaults) -> RotationRules:
+    keys = ("base", "share", "block", "head_dim", "full_head_dim")
+    left = {key: known[key] for key in keys if key in known and getattr(rotation, key) == getattr(_PLAIN, key)}
+    return replace(rotation, **left) if left else rotation
+
+
+def _with_window(layers: LayerPattern, known: Defaults) -> LayerPattern:
+    if "window" not in known or layers.window.size is not None:
+        return layers
+    return replace(layers, window=replace(layers.window, size=known["window"]))
+
+
+def _of_attention(attention: Attention, known: Defaults) -> Attention:
+    left = {key: known[key] for key in ("top_k", "softcap") if getattr(attention, key) == 0 and key in known}
+    return replace(attention, **left) if left else attention
+
+
+def _of_scheme(scheme: PositionScheme, known: Defaults) -> PositionScheme:
+    if scheme.table is not None and not scheme.table.default and "rows" in known:
+        return replace(scheme, table=replace(scheme.table, default=known["rows"]))
+    if scheme.patches is not None and not scheme.patches.image_size and "patch_size" in known:
+        sizes = {key: _side(known[key]) for key in ("image_size", "patch_size") if key in known}
+        return replace(scheme, patches=replace(scheme.patches, **sizes))
+    return scheme
+
+
+def _side(size: int | list[int]) -> int | tuple[int, int]:
+    return size if isinstance(size, int) else (size[0], size[1])
