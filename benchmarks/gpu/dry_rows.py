@@ -165,7 +165,9 @@ def attention_call(name: str, kind: str, setting: Setting) -> Run:
     training = kind == "training"
     q, k, v, x = inputs(1 if kind == "one query" else KEYS, setting, training)
     encodings = encoding(name, HEADS, HEADS * setting.width, setting.width)
-    reads = any(isinstance(e, ScoreEncoding) and type(e).remember is not ScoreEncoding.remember for e in encodings)
+    reads = any(
+        isinstance(e, ScoreEncoding) and type(e).token_state is not ScoreEncoding.token_state for e in encodings
+    )
     options: dict[str, Any] = {"window": setting.window}
     if reads and kind == "one query":  # as a cache would hand it over
         with torch.no_grad():

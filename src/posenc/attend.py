@@ -141,9 +141,11 @@ def preferred(call: AttentionCall) -> tuple[str, ...]:
     """The names of all backends, best first; backends of other devices refuse."""
     if sdpa.needs_no_mask(call):  # what all others are measured against
         return KERNEL_FIRST
-    if tracing():  # one choice for all lengths
-        return TILES_FIRST
     queries, keys = call.q.shape[2], call.k.shape[2]
+    if not call.q.is_cpu and queries <= sdpa.FEW and sdpa.adds_nothing(call):
+        return KERNEL_FIRST  # masks alone, as in steps over a cache of fixed size
+    if tracing():  # one choice for all lengths, but for one query
+        return KERNEL_FIRST if queries == 1 and call.q.is_cpu else TILES_FIRST
     if call.q.is_cpu and sdpa.has_short_window(call) and not call.bias and sdpa.refuses(call) is None:
         return KERNEL_FIRST
     if call.q.is_cpu and queries <= sdpa.FEW and ranged.ranges_of(call) is None:

@@ -154,6 +154,13 @@ class AttentionCall:
         return not self.score or all(not encoding.scope.narrows for encoding in self.score)
 
     @property
+    def mask_alone_hides(self) -> bool:
+        """Whether nothing but the mask hides keys from a single query, which is the newest token of the keys."""
+        if self.window is not None or self.segments is not None or self.causal == "positions":
+            return False
+        return not any(encoding.scope.narrows for encoding in self.score)
+
+    @property
     def visibility(self) -> VisibilityMask:
         """Which keys each query attends to."""
         causal, window = self.causal, self.window
@@ -175,6 +182,8 @@ class AttentionCall:
         if not self.masked and (self.causal is False or self.q.shape[2] == 1):  # one query is the newest key
             return None
         queries, keys = self.q.shape[2], self.k.shape[2]
+        if queries == 1 and self.mask is not None and self.mask_alone_hides:
+            return self.mask[..., first:last]
         return self.visibility.rows(start, queries if stop is None else stop, queries, keys, first, last)
 
     def distance_row(self) -> Tensor | None:

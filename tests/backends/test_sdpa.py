@@ -150,7 +150,13 @@ class TestMasksOfGPUs:
             return right(q, k, v, mask, *rest, **options)
 
         monkeypatch.setattr(F, "scaled_dot_product_attention", strict)
-        monkeypatch.setattr(sdpa, "_is_cuda", lambda q: True)
+
+        def efficient(q, k, v, mask, scale):
+            assert q.shape[1] == k.shape[1], "the memory-efficient kernel has no shared heads"
+            return strict(q, k, v, mask, scale=scale)
+
+        monkeypatch.setattr(sdpa, "GPU", "cpu")
+        monkeypatch.setattr(sdpa, "_efficient", efficient)
         monkeypatch.setattr(torch, "_fused_sdp_choice", lambda *a, **o: int(chosen[0].value))
         return seen, chosen
 
@@ -168,7 +174,7 @@ class TestMasksOfGPUs:
             right = attention(q.double(), k.double(), v.double(), [ALiBi(4)], backend="dense", **options)
         assert got.dtype == dtype
         assert gap(got.double(), right) < 8 * torch.finfo(dtype).eps
-        assert seen == [(dtype if cudnn else torch.float32, torch.float32)]
+        assert seen == [(dtype if cudnn and queries > sdpa.FEW else torch.float32, torch.float32)]
 
     def test_a_bias_that_is_trained(self, kernels):
         seen, chosen = kernels
@@ -187,3 +193,23 @@ class TestMasksOfGPUs:
         q, k, v = (t.bfloat16() for t in qkv(1, 4, 5, 40, 16))
         attention(q, k, v, mask=(torch.arange(40) > 3).expand(5, 40), backend="sdpa")
         assert {of_q for of_q, _ in seen} == {torch.bfloat16}
+
+    @pytest.mark.parametrize("queries", [1, 16, 17])
+    def test_few_queries_split_their_keys_and_plan_nothing(self, kernels, monkeypatch, queries):
+        """cuDNN plans anew for each number of keys, and rows instead of shared heads are no step to it."""
+        to_flash = []
+
+        def flash(q, k, v, dropped, causal, *, scale):
+            to_flash.append((q.shape[1], k.shape[1]))
+            return (F.scaled_dot_product_attention(q, k, v, None, dropped, causal, scale=scale, enable_gqa=True),)
+
+        monkeypatch.setattr(sdpa, "_flash", flash)
+        monkeypatch.setattr(sdpa, "_since_ampere", lambda device: True)
+        q, k, v = (t.bfloat16() for t in qkv(1, 4, queries, 40, 16, num_kv_heads=2))
+        got = attention(q, k, v, causal=False, backend="sdpa")
+        assert gap(got.double(), attention(q.double(), k.double(), v.double(), causal=False)) < 0.02
+        assert to_flash == ([(4, 2)] if queries <= sdpa.FEW else [])
+        masked = attention(q, k, v, mask=torch.arange(40)[None] > 3, causal=False, backend="sdpa")
+        right = attention(q.double(), k[:, :, 4:].double(), v[:, :, 4:].double(), causal=False)
+        assert gap(masked.double(), right) < 0.02
+        assert len(to_flash) == (queries <= sdpa.FEW)

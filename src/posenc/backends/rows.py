@@ -15,7 +15,8 @@ from posenc.call import AttentionCall
 from posenc.rotate import RowLengths, some
 from posenc.tracing import tracing
 
-BLOCK = 64  # queries
+BLOCK = 64  # queries, for a processor's cache
+LARGE = 512  # queries elsewhere: few launches, and memory for a matrix of so many rows
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -25,8 +26,8 @@ def refuses(call: AttentionCall) -> str | None:
     transformed = only_plain_operations(call)
     if transformed is not None:
         return transformed
-    if call.q.shape[2] <= BLOCK:
-        return f"at most {BLOCK} queries are one block"
+    if call.q.shape[2] <= rows_of(call):
+        return f"at most {rows_of(call)} queries are one block"
     reason = divided(call)
     if reason is None and call.causal is not True and call.softcap is None and call.dropout is None:
         return "without a causal order by index no key is spared, and fused kernels serve this call"
@@ -45,7 +46,7 @@ def divided(call: AttentionCall) -> str | None:
 
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
-    return f"the definition by blocks of {BLOCK} queries, computed anew in the backward pass"
+    return f"the definition by blocks of {rows_of(call)} queries, computed anew in the backward pass"
 
 
 def run(call: AttentionCall) -> Tensor:
@@ -54,15 +55,20 @@ def run(call: AttentionCall) -> Tensor:
     The last block comes first: in causal order it has the most visible keys, and what it frees has room for the others.
     Blocks that grow fit into nothing that was freed, and the C library's heap would come to hold all of them.
     """
-    queries = call.q.shape[2]
+    queries, rows = call.q.shape[2], rows_of(call)
     parts = []
-    for start in reversed(range(0, queries, BLOCK)):
-        stop = min(start + BLOCK, queries)
+    for start in reversed(range(0, queries, rows)):
+        stop = min(start + rows, queries)
         if torch.is_grad_enabled():
             parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
         else:
             parts.append(_block(call, start, stop))
     return torch.cat(parts[::-1], 2)
+
+
+def rows_of(call: AttentionCall) -> int:
+    """Queries of a block."""
+    return BLOCK if call.q.is_cpu else LARGE
 
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:

@@ -25,8 +25,10 @@ from posenc.call import AttentionCall
 from posenc.tracing import exporting, tracing, transformed
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
+GPU = "cuda"
+_flash = torch.ops.aten._scaled_dot_product_flash_attention
 _CUDNN = int(SDPBackend.CUDNN_ATTENTION.value)
-FEW = 16  # queries of which a mask may be repeated for each head of a group
+FEW = 16  # queries of a step: a mask may be repeated for each head of a group
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -53,6 +55,11 @@ def refuses_by_name(call: AttentionCall) -> str | None:
     if reason is not None and any(True for bias in call.bias for _ in bias.parameters()):
         return reason  # they would not see that a bias wants gradients
     return beyond_fused_kernels(call)
+
+
+def adds_nothing(call: AttentionCall) -> bool:
+    """Whether attention is softmax of the products of queries and keys, whatever hides keys."""
+    return not (call.bias or call.score or call.softcap is not None) and call.weight is None
 
 
 def needs_no_mask(call: AttentionCall) -> bool:
@@ -112,40 +119,76 @@ def kernel(
     scale: float | None,
     dropped: float,
 ) -> Tensor:
-    """The fused kernel. For few queries, heads that share keys become rows: each key is loaded only once."""
+    """The fused kernel.
+
+    On a CPU, and under a mask, heads that share keys become rows where queries are few: each key is loaded only once.
+    On a GPU few queries never go to cuDNN, which plans a graph anew for each number of keys: 20 to 40 ms a step.
+    """
     if mask is not None and _is_wide(mask, q) and not _takes_wide_mask(q, k, v, mask, dropped, scale):
         return kernel(q.to(mask.dtype), k.to(mask.dtype), v.to(mask.dtype), mask, causal, scale, dropped).to(q.dtype)
     (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]
-    if heads == num_kv_heads:
-        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
-    if not _few(queries, mask):
-        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=True)
-    group = heads // num_kv_heads
-    if mask is not None and mask.shape[1] == heads:
-        mask = mask.reshape(mask.shape[0], num_kv_heads, group * queries, mask.shape[3])
-    elif mask is not None and queries > 1:
-        mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
-    rows = q.reshape(batch, num_kv_heads, group * queries, q.shape[3])
-    out = F.scaled_dot_product_attention(rows, k, v, mask, dropped, scale=scale)
-    return out.reshape(batch, heads, queries, v.shape[3])
+    on_gpu = q.device.type == GPU
+    few_on_gpu = on_gpu and queries <= FEW and dropped == 0
+    if few_on_gpu and mask is None and _flash_takes(q):
+        return _flash(q, k, v, 0.0, causal, scale=scale)[0]
+    shared = heads != num_kv_heads
+    as_rows = shared and _few(queries, mask) and not (on_gpu and mask is None)
+    if as_rows:
+        group = heads // num_kv_heads
+        if mask is not None and mask.shape[1] == heads:
+            mask = mask.reshape(mask.shape[0], num_kv_heads, group * queries, mask.shape[3])
+        elif mask is not None and queries > 1:
+            mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
+        q, shared = q.reshape(batch, num_kv_heads, group * queries, q.shape[3]), False
+    if few_on_gpu and mask is not None and not shared and _efficient_takes(q):
+        out = _efficient(q, k, v, mask, scale)
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=shared)
+    return out.reshape(batch, heads, queries, v.shape[3]) if as_rows else out
+
+
+def _flash_takes(q: Tensor) -> bool:
+    """Whether FlashAttention's kernel, which shares the keys of one query out to all processors, takes such heads."""
+    fits = q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+    return fits and _since_ampere(q.device)
+
+
+def _efficient_takes(q: Tensor) -> bool:
+    """Whether the memory-efficient kernel takes such heads: rows of 16 bytes."""
+    return q.dtype != torch.float64 and q.shape[-1] * q.element_size() % 16 == 0 and torch.version.hip is None
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _since_ampere(device: torch.device) -> bool:
+    """Whether a GPU is an NVIDIA GPU of compute capability 8 or newer."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+    """The memory-efficient kernel with a mask that broadcasts, whose rows it wants to lie 16 numbers apart."""
+    if mask.dtype == torch.bool:
+        mask = mask.to(q.dtype).log()  # 0 and −inf in two kernels
+    keys = mask.shape[-1]
+    if keys % 16:
+        mask = F.pad(mask, (0, -keys % 16))[..., :keys]
+    mask = mask.expand(*q.shape[:3], keys)
+    learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, mask))
+    out: Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, mask, learns, scale=scale)[0]
+    return out
 
 
 def _is_wide(mask: Tensor, q: Tensor) -> bool:
     """Whether a mask of numbers has more digits than queries on a GPU."""
-    return mask.dtype not in (torch.bool, q.dtype) and _is_cuda(q)
-
-
-def _is_cuda(q: Tensor) -> bool:
-    return q.is_cuda
+    return mask.dtype not in (torch.bool, q.dtype) and q.device.type == GPU
 
 
 def _takes_wide_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropped: float, scale: float | None) -> bool:
     """Whether the kernel that PyTorch will choose adds a float32 mask to products of 16 bits: cuDNN's alone does.
 
     The others want a mask of the dtype of q, which would keep 8 of its bits: ALiBi at −100 is off by 0.25. Queries,
-    keys and values of float32 lose nothing. A mask that wants a gradient leaves cuDNN out.
+    keys and values of float32 lose nothing. A mask that wants a gradient leaves cuDNN out, and so do few queries.
     """
-    if tracing() or (mask.requires_grad and torch.is_grad_enabled()):
+    if tracing() or q.shape[2] <= FEW or (mask.requires_grad and torch.is_grad_enabled()):
         return False
     shared = q.shape[1] != k.shape[1]
     choice = torch._fused_sdp_choice(q, k, v, mask, dropped, False, scale=scale, enable_gqa=shared)

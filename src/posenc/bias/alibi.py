@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from posenc.arguments import check_heads, check_number, check_several
 from posenc.bias.distance import DistanceBias
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.head_shares import HeadShare
-from posenc.tracing import stand_ins
 
 SLOPES = ("press", "geometric", "kerple")
 
@@ -57,13 +56,6 @@ def alibi_slopes(num_heads: int, kind: str = "press", *, max_exponent: float = 8
 
 def _powers(num_heads: int, max_exponent: float) -> list[float]:
     return [2.0 ** (-max_exponent * head / num_heads) for head in range(1, num_heads + 1)]
-
-
-@lru_cache(maxsize=64)
-def _kept(numbers: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers on a device, copied there once: a copy from the host in each call would wait for the device."""
-    with torch.inference_mode(mode=False):
-        return torch.tensor(numbers, dtype=torch.float32, device=device)
 
 
 class ALiBi(DistanceBias):
@@ -115,14 +107,12 @@ class ALiBi(DistanceBias):
 
     def of_distance(self, distance: Tensor) -> Tensor:
         slopes = [slope * self.bias_scale for slope in self.slopes]  # numbers: no cast of the module rounds them
-        by_head = torch.tensor(slopes, dtype=precision(distance), device=distance.device)
+        by_head = constant(slopes, precision(distance), distance.device)
         return -distance.abs() * by_head.view(-1, *[1] * distance.ndim)
 
     def distance_slopes(self, *, like: Tensor) -> Tensor:
         slopes = tuple(slope * self.bias_scale for slope in self.slopes)
-        return (
-            torch.tensor(slopes, dtype=torch.float32, device=like.device) if stand_ins() else _kept(slopes, like.device)
-        )
+        return constant(slopes, torch.float32, like.device)
 
     def extra_repr(self) -> str:
         scaled = "" if self.bias_scale == 1 else f", bias_scale={self.bias_scale:g}"

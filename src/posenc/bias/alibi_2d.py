@@ -22,6 +22,7 @@ from torch import Tensor
 from posenc.arguments import MOST_AXES, check_whole
 from posenc.bias.alibi import ALiBi
 from posenc.bias.offset import OffsetBias
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.head_shares import HeadShare
@@ -62,7 +63,7 @@ class ALiBi2D(OffsetBias):
 
     def of_offset(self, offset: Tensor) -> Tensor:
         dtype = precision(offset)
-        slopes = torch.tensor(self.slopes, dtype=dtype, device=offset.device)  # numbers: no cast rounds them
+        slopes = constant(self.slopes, dtype, offset.device)
         distance: Tensor = torch.linalg.vector_norm(offset.to(dtype), dim=-1)
         return -distance * slopes.view(-1, *[1] * distance.ndim)
 

@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import MOST_AXES, check_heads, check_number, check_whole
 from posenc.bias.offset import OffsetBias
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.encoding import no_autocast
 from posenc.entry import Entry
@@ -118,7 +119,7 @@ class LogCPB(OffsetBias):
         delta, unit = delta.to(dtype), 1.0
         if self.kind == "swin":
             rates = [_EDGE / (window - 1) for window in self.window]
-            delta, unit = delta * torch.tensor(rates, dtype=dtype, device=delta.device), math.log(8)
+            delta, unit = delta * constant(rates, dtype, delta.device), math.log(8)
         return delta.sign() * delta.abs().log1p() / unit
 
     def extra_repr(self) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.frequencies.host import geometric
@@ -58,7 +59,8 @@ class Sandwich(DistanceBias):
         self.num_heads, self.dim, self.start = num_heads, dim, start
         self._strength = [num_heads / (8.0 * head) for head in range(1, num_heads + 1)]
         waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
-        self._waves = [Frequencies([wave]) for wave in waves]
+        self._waves = Frequencies(waves)
+        self._each_wave = [Frequencies([wave]) for wave in waves]
 
     def _keep_heads(self, share: HeadShare) -> None:
         super()._keep_heads(share)
@@ -67,12 +69,13 @@ class Sandwich(DistanceBias):
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance)
         wide = working_dtype(dtype, distance.device)
-        total = torch.zeros(distance.shape, dtype=wide, device=distance.device)
-        for wave in self._waves:
-            total = total + angles(distance, wave, wide).squeeze(-1).cos()
-        return total.to(dtype) * torch.tensor(self._strength, dtype=dtype, device=distance.device).view(
-            -1, *[1] * distance.ndim
-        )
+        if distance.ndim == 1:  # of a row all waves at once, which is 64 times less for a GPU to launch
+            total = angles(distance, self._waves, wide).cos().sum(-1)
+        else:
+            total = torch.zeros(distance.shape, dtype=wide, device=distance.device)
+            for wave in self._each_wave:
+                total = total + angles(distance, wave, wide).squeeze(-1).cos()
+        return total.to(dtype) * constant(self._strength, dtype, distance.device).view(-1, *[1] * distance.ndim)
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, dim={self.dim}, start={self.start}"

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -126,7 +127,7 @@ class T5Bias(DistanceBias):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The row of the table for each ``distance = p_key − p_query``; int64, same shape."""
-        starts = torch.tensor(self._starts, dtype=distance.dtype, device=distance.device)
+        starts = constant(self._starts, distance.dtype, distance.device)
         past = -distance
         if not self.bidirectional:
             return torch.bucketize(past.clamp(min=0), starts, right=True) - 1

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, MOST_AXES, check_heads, check_number, check_table, check_whole, shown
 from posenc.bias.offset import OffsetBias
 from posenc.bias.t5 import MOST_BUCKETS, bucket_starts
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.encoding import float64_if_supported
 from posenc.entry import Entry
@@ -120,7 +121,7 @@ class T5GridBias(OffsetBias):
         if self.factor[axis] != 1 or distance.is_floating_point():
             wide = distance if distance.is_floating_point() else distance.to(float64_if_supported(distance.device))
             distance = (wide * self.factor[axis]).trunc()
-        starts = torch.tensor(self._starts[axis], dtype=distance.dtype, device=distance.device)
+        starts = constant(self._starts[axis], distance.dtype, distance.device)
         row = torch.bucketize(distance.abs(), starts, right=True) - 1
         return row + (distance > 0) * (self.num_buckets[axis] // 2)
 

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
+from posenc.constants import constant
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, assign, place_parameters
@@ -161,7 +162,7 @@ class ForgetGate(ScoreEncoding):
         if self.kind == "data":
             return checked_token_state("ForgetGate", token_states, k, (self.num_heads,), dtype)
         if self.bias is None:
-            gates = torch.tensor([-1 / t for t in self.decay_times()], dtype=dtype, device=k.device)
+            gates = constant([-1 / t for t in self.decay_times()], dtype, k.device)
         else:
             gates = F.logsigmoid(self.bias.to(dtype))
         return gates.view(1, -1, 1).expand(1, -1, k.shape[2])

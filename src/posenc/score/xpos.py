@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_number, check_pairs
+from posenc.constants import constant
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported, softcapped
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -177,7 +178,7 @@ class XPos(ScoreEncoding):
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this XPos is {self.head_dim}, got a tensor of {tuple(x.shape)}")
         cos, sin = cos_sin(angles(positions, self._frequencies, working_dtype(x.dtype, x.device)), x.dtype)
-        power = apart.unsqueeze(-1).to(x.dtype) * torch.tensor(self._decay, dtype=x.dtype, device=x.device)
+        power = apart.unsqueeze(-1).to(x.dtype) * constant(self._decay, x.dtype, x.device)
         # What would grow beyond the room are keys after all queries, which a causal mask hides; what falls below
         # e^-80 is negligible, and denormal numbers are slow.
         strength = torch.where(power < -80.0, 0.0, power.clamp(-80.0, room).exp())

@@ -25,7 +25,8 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (batch, head, qu
 
 def block_mask(visibility: VisibilityMask, queries: int, keys: int) -> BlockMask | None:
     """The mask of a call; None where every key is visible to every query."""
-    if visibility.order_only and visibility.causal is False and visibility.window is None:
+    everything = visibility.causal is False or queries == 1  # one query is the newest key
+    if visibility.order_only and everything and visibility.window is None:
         return None
     some, every = _blocks(visibility, queries, keys)
     partly = some & ~every

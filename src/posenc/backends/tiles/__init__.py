@@ -45,8 +45,8 @@ from posenc.tracing import exporting, has_values, tracing
 
 def refuses(call: AttentionCall) -> str | None:
     """Why tiles cannot serve this call, or None."""
-    if call.q.device.type not in ("cpu", "cuda"):
-        return f"tiles were never tried on {call.q.device.type}"
+    if not call.q.is_cpu:
+        return "tiles are cut for a processor's cache: a GPU would wait for tens of thousands of small kernels"
     if exporting():
         return "an exported program must do without operators of this library"
     transformed = only_plain_operations(call)

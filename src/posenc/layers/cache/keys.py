@@ -65,9 +65,7 @@ class GrowingStep(NamedTuple):
 class StaticStep(NamedTuple):
     """What a `StaticKVCache` will record of one call."""
 
-    slot_positions: Tensor  # positions of all slots, in the order of the slots
-    real: Tensor  # which slots hold a real token
-    new_real: Tensor  # new real tokens of each row, (batch, 1)
+    attention_mask: Tensor | None  # of the new tokens, (batch, tokens), True at real ones; None: all are
     tokens: int
 
 

@@ -3,8 +3,12 @@
     slot of token t = t mod capacity;   a step writes its slots, and a mask hides the slots that it may not attend to
 
 The number of tokens so far is a tensor. A single new token attends to the keys in the order of the slots, and encodings
-get their positions. A chunk of several tokens, and encodings that go by the order of keys (FoX, CoPE, stick-breaking,
-…), need the newest token last: for them the slots are gathered in that order, which copies the cache once a call.
+get their positions. Encodings that go by the order of keys (FoX, CoPE, stick-breaking, …) need the newest token last:
+for them a token is also written into one more slot behind all others, and its own is hidden for the call. A chunk of
+several tokens, and such encodings under a window, have the slots gathered in order, which copies the cache once a call.
+
+On a GPU no call waits: the host counts the tokens of eager calls by itself, and refuses too many of them. It does not
+know of those that a compiled or captured step added; past the capacity their index is out of range.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ class StaticKVCache(nn.Module):
 
     Its tensors are buffers that no state dict holds, so that a module which owns it can be exported. With a window old
     slots are reused, and a sequence may have any length; without one, more tokens than ``capacity`` are refused, under
-    a compiler by an index out of range.
+    a compiler, or in a CUDA graph, by an index out of range.
 
     Args:
         like: key, value and what each encoding keeps of one token, ``(1, heads, 1, ...)``, None for nothing.
@@ -71,6 +75,7 @@ class StaticKVCache(nn.Module):
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
         names = ["k", "v", *(f"token_state_{number}" for number in range(len(like) - 2))]
         self._states = names[2:]
+        self._counted = 0  # tokens of eager calls, which are at least so many
         self._guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
             self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
@@ -80,7 +85,8 @@ class StaticKVCache(nn.Module):
     ) -> None:
         """Register the buffers, all of them empty."""
         for name, part in like.items():
-            held = None if part is None else part.new_zeros(batch_size, part.shape[1], self.capacity, *part.shape[3:])
+            slots = self.capacity + 1  # the last one for the newest token, where it must come after all others
+            held = None if part is None else part.new_zeros(batch_size, part.shape[1], slots, *part.shape[3:])
             self.register_buffer(name, held, persistent=False)
         device = self.k.device
         places = (batch_size, self.capacity) if axes == 1 else (batch_size, self.capacity, axes)
@@ -106,7 +112,7 @@ class StaticKVCache(nn.Module):
     def _following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
         """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
         if attention_mask is None:
-            return self.count + torch.arange(tokens, device=self.count.device)
+            return self.count if tokens == 1 else self.count + torch.arange(tokens, device=self.count.device)
         return (self.count + attention_mask.cumsum(-1) - 1).clamp(min=0)
 
     def _extended(
@@ -123,59 +129,76 @@ class StaticKVCache(nn.Module):
         self._guard.check()
         self._check(new, learns)
         k, tokens, positions = new.k, new.k.shape[2], new.positions
+        last_needed = any(isinstance(e, ScoreEncoding | WeightEncoding) for e in encodings)
+        twice = last_needed and tokens == 1 and self.window is None
         # A slot is used again only under a window. Without one a slot past the capacity is no slot, so that too many
         # tokens are an index out of range, which is all that a compiled graph can tell of them.
-        slots = self.seen + torch.arange(tokens, device=k.device)
-        slots = slots if self.window is None else slots % self.capacity
-        new_real = self.real.new_ones(self.real.shape[0], tokens) if new.attention_mask is None else new.attention_mask
-        real = self.real.index_copy(1, slots, new_real)  # a copy: the call may still fail
-        slot_positions = self.positions
+        slots = self.counts[:1] if tokens == 1 else self.seen + torch.arange(tokens, device=k.device)
+        if self.window is not None:
+            slots = slots % self.capacity
+            self.written.copy_(torch.maximum(self.written, self.seen + tokens))
+        # In place: until `_take` has counted them, no call attends to these slots.
+        if new.attention_mask is None:
+            self.real.index_fill_(1, slots, value=True)
+        else:
+            self.real.index_copy_(1, slots, new.attention_mask)
         if positions is not None:
             rows = positions if positions.ndim == self.positions.ndim else positions[None]
-            slot_positions = slot_positions.index_copy(
-                1, slots, rows.expand(len(slot_positions), *rows.shape[1:]).to(slot_positions.dtype)
-            )
+            rows = rows.expand(len(self.positions), *rows.shape[1:]).to(self.positions.dtype)
+            self.positions.index_copy_(1, slots, rows)
         tensors: list[Tensor | None] = []
-        self.written.copy_(torch.maximum(self.written, self.seen + tokens))
         for name, part in zip(("k", "v", *self._states), (k, new.v, *new.token_states), strict=True):
-            # In place: until `_take` has counted them, `visible` of no call shows these slots.
-            tensors.append(None if part is None else getattr(self, name).index_copy_(2, slots, part.detach()))
-        in_order = tokens > 1 or any(isinstance(e, ScoreEncoding | WeightEncoding) for e in encodings)
-        visible, key_positions, window = real, slot_positions, self.window
-        if window is None:  # `crop`, and calls that came to no end, leave marks behind the newest token
-            visible = real & (torch.arange(self.capacity, device=k.device) < self.seen + tokens)
-        if in_order:
+            held = None if part is None else getattr(self, name)
+            if held is not None and part is not None:
+                # Checked against the slots of tokens: the one behind them is no place for a token too many.
+                held.narrow(2, 0, self.capacity).index_copy_(2, slots, part.detach())
+                if twice:
+                    held.narrow(2, self.capacity, 1).copy_(part.detach())
+            tensors.append(held)
+        index = torch.arange(self.capacity, device=k.device)
+        visible, key_positions, window = self.real, self.positions, self.window
+        if twice:
+            visible = torch.cat([visible & (index < self.seen), visible.index_select(1, slots)], 1)
+            if positions is not None:
+                key_positions = torch.cat([key_positions, key_positions.index_select(1, slots)], 1)
+        else:
+            tensors = [None if t is None else t.narrow(2, 0, self.capacity) for t in tensors]
+            if window is None:  # `crop`, and calls that came to no end, leave marks behind the newest token
+                visible = visible & (index < self.seen + tokens if tokens > 1 else index <= self.seen)
+        if (last_needed or tokens > 1) and not twice:
             # The newest token last, as a causal order by index wants it: slot 0 of the order is the one that the next
             # token will use. Slots that were never used come first then, and are not visible.
-            order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
+            order = (self.seen + tokens + index) % self.capacity
             tensors = [None if t is None else t.index_select(2, order) for t in tensors]
-            visible, key_positions = (t.index_select(1, order) for t in (visible, slot_positions))
+            visible, key_positions = (t.index_select(1, order) for t in (visible, key_positions))
         elif window is not None:
             # One query, which sees keys in any order: the window is told by how long ago a slot was written.
-            age = (self.seen - torch.arange(self.capacity, device=k.device)) % self.capacity
-            visible, window = real & (age < window), None
+            age = (self.seen - index) % self.capacity
+            visible, window = visible & (age < window), None
         keys, values, *states = tensors
         assert keys is not None, "tokens have keys"
         assert values is not None, "tokens have values"
-        step = StaticStep(slot_positions, real, new_real.sum(1, keepdim=True), tokens)
         return Keys(
             keys, values, states, None if positions is None else key_positions, True, None, None, None,
-            visible[:, None, None], window, step,
+            visible[:, None, None], window, StaticStep(new.attention_mask, tokens),
         )  # fmt: skip
 
     def _take(self, keys: Keys, _: tuple[Tensor, ...] = ()) -> None:
         """Count what `_extended` wrote, at the end of a call that went well: last, and all at once.
 
-        Until then positions and marks are those of slots that no query attends to.
+        Until then what was written lies in slots that no query attends to.
         """
         self._guard.check()
         step = keys.step
         if not isinstance(step, StaticStep):
             raise ValueError("keys must be of a static cache")
-        new = torch.cat([step.new_real.new_full((1,), step.tokens), step.new_real.flatten()])
-        self.positions.copy_(step.slot_positions)
-        self.real.copy_(step.real)
-        self.counts.add_(new)
+        if step.attention_mask is None:
+            self.counts.add_(step.tokens)
+        else:
+            real = step.attention_mask.sum(1)
+            self.counts.add_(torch.cat([real.new_full((1,), step.tokens), real]))
+        if not _unread(self.counts):
+            self._counted += step.tokens
 
     def crop(self, tokens: int) -> None:
         """Forget the last tokens; looks at how many there are."""
@@ -196,6 +219,7 @@ class StaticKVCache(nn.Module):
             if self.window is not None:  # else `seen` hides them
                 self.real[:, slots] = False
             self.counts.sub_(forgotten)
+        self._counted = seen - tokens
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was; as many rows as there were."""
@@ -213,6 +237,7 @@ class StaticKVCache(nn.Module):
             self._guard.torn = True
             for held in (self.real, self.counts, self.written):
                 held.zero_()
+            self._counted = 0
             self._guard.torn = False
 
     def _check(self, new: NewTokens, learns: bool) -> None:
@@ -230,7 +255,7 @@ class StaticKVCache(nn.Module):
         if learns and not exporting():
             raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")
         k, positions, attention_mask = new.k, new.positions, new.attention_mask
-        tokens, traced = k.shape[2], tracing() or (k.is_cuda and torch.cuda.is_current_stream_capturing())
+        tokens, traced = k.shape[2], _unread(k)
         for name, held, part in (("k", self.k, k), ("v", self.v, new.v)):
             if (held.shape[:2], held.shape[3], held.dtype) != (part.shape[:2], part.shape[3], part.dtype):
                 raise ValueError(
@@ -249,5 +274,12 @@ class StaticKVCache(nn.Module):
         if self.window is not None and attention_mask is not None:
             if traced or bool((attention_mask[:, :-1] & ~attention_mask[:, 1:]).any()) or int(self.seen):
                 raise ValueError("attention_mask with a window: padding only on the left, in an eager first call")
-        elif self.window is None and not traced and int(self.seen) + tokens > self.capacity:
-            raise ValueError(f"capacity of this cache is {self.capacity} tokens, {int(self.seen)} came, now {tokens}")
+        elif self.window is None and not traced:
+            seen = int(self.seen) if k.is_cpu else self._counted
+            if seen + tokens > self.capacity:
+                raise ValueError(f"capacity of this cache is {self.capacity} tokens, {seen} came, now {tokens}")
+
+
+def _unread(tensor: Tensor) -> bool:
+    """Whether a call is only traced, or captured in a CUDA graph: nothing is computed, and no number can be read."""
+    return tracing() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

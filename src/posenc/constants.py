@@ -1,0 +1,31 @@
+"""Numbers of an encoding on the device of a call: slopes, edges of buckets, strengths.
+
+`torch.tensor(numbers, device="cuda")` waits for the device and cannot be captured in a CUDA graph, and a floating-point
+buffer would be rounded by ``module.half()``. So the numbers stay Python's, and each device gets one copy of them, which
+is kept outside of all modules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc.tracing import stand_ins
+
+MOST_KEPT = 1024  # tensors of some dozens of numbers
+
+
+def constant(numbers: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The numbers ``(len(numbers),)``; the same tensor in every call, not to be written into."""
+    if stand_ins():  # whose tensors must not reach other calls, nor those of other calls a tracer
+        return torch.tensor(numbers, dtype=dtype, device=device)
+    return _kept(tuple(numbers), dtype, device)
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _kept(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a later call may be differentiated
+        return torch.tensor(numbers, dtype=dtype, device=device)
