@@ -213,7 +213,7 @@ MUTANTS = (
            "rerotate(k[:, :, first:], encodings, moved,", "rerotate(k[:, :, first:], encodings, -moved,",
            ("tests/layers/test_moving.py",)),
     Mutant("static cache: a window of one key more", "layers/cache/static.py",
-           "real & (age < window)", "real & (age <= window)", CACHES),
+           "visible & (age < window)", "visible & (age <= window)", CACHES),
     Mutant("static cache: padding counts", "layers/cache/static.py",
            "(self.count + attention_mask.cumsum(-1) - 1)",
            "(self.count + torch.ones_like(attention_mask).cumsum(-1) - 1)",
