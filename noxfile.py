@@ -145,7 +145,7 @@ def dry_run(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The guide, into site/."""
     session.install(*PINNED, "-e", ".[docs]")
-    session.run("python", "-m", "guide")
+    session.run("python", "docs/build.py")
 
 
 @nox.session(python="3.11")

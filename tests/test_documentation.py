@@ -260,8 +260,8 @@ def run_shell(words: list[str], made: set[str], capsys: pytest.CaptureFixture[st
     elif program == "pytest":
         assert command == "pytest -n auto"
         assert 'session.run("pytest", "-n", "auto"' in (ROOT / "noxfile.py").read_text()
-    elif [program, *rest] == ["python", "-m", "guide"]:
-        assert (ROOT / "guide" / "__main__.py").is_file()
+    elif [program, *rest] == ["python", "docs/build.py"]:
+        assert (ROOT / "docs" / "build.py").is_file()
     elif program != "cd":
         (STAND_INS[command] or (lambda: None))()
 

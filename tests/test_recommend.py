@@ -99,7 +99,7 @@ def test_every_sentence_of_advice_rests_on_something_that_is_there() -> None:
                 continue
             page = ROOT / key
             method = re.fullmatch(r"docs/methods/(\w+)\.md", key)
-            assert page.is_file() or (method and method[1] in CATALOGUE), key
+            assert page.exists() or (method and method[1] in CATALOGUE), key
         papers = [key for key in sentence.sources if key in SOURCES]
         if sentence.basis == "practice":
             assert papers, f"practice needs a source outside this project: {sentence}"

@@ -129,7 +129,7 @@
     const links = sentence.sources.map((key) => {
       const source = data.sources[key];
       if (source) return element("a", {href: source.url, title: source.where}, source.title);
-      const page = key.replace(/^docs\//, "").replace(/\.md$/, ".html");
+      const page = key.replace(/^docs\//, "").replace(/(results\/[\w-]+)$/, "$1/table.md").replace(/\.md$/, ".html");
       return element("a", {href: page}, page.replace(/\.html$/, ""));
     });
     const parts = links.flatMap((link, i) => (i ? [", ", link] : [link]));

@@ -1,6 +1,6 @@
 """Claims about positional encodings, and tests that hold them against measured runs.
 
-    python docs/results/claims.py         writes claims.md of every recorded run
+    python docs/results/claims.py         prints what each recorded run says to them
 
 A claim is data (`CLAIMS`): a text, its source, and a test. The outcome of a test is "supported",
 "contradicted" (the opposite was found, in these models on these data) or "not found here" (neither); "not testable
@@ -624,7 +624,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def page_of(judged: Sequence[JudgedClaim]) -> str:
-    """claims.md: a table of the claims that the runs test, and a list of the others."""
+    """A table of the claims that the runs test, and a list of the others."""
     tested, untested = ([each for each in judged if each.tested is yes] for yes in (True, False))
     counts = [f"{number} {outcome}" for outcome, number in outcome_counts(tested).items() if number]
     lines = ["# Claims of the literature and what these runs show", ""]
@@ -676,13 +676,12 @@ def evidence_of(judged: JudgedClaim) -> str:
 
 
 def main() -> None:
-    """Write claims.md of every recorded run."""
+    """Print the claims that each recorded run tests."""
     for path in sorted(Path(__file__).parent.glob("*/run.json")):
         run = read_run(path.parent)
         tables = {run.task: (run, build_table(run))}
         page = page_of(judge(relevant_claims(CLAIMS, tables), tables))
-        path.with_name("claims.md").write_text(page, encoding="utf-8")
-        sys.stdout.write(f"{path.parent.name}: written\n")
+        sys.stdout.write(page.replace("# Claims", f"# {path.parent.name}: claims", 1) + "\n")
 
 
 if __name__ == "__main__":

@@ -80,6 +80,14 @@ def test_a_link_with_a_view_opens_the_explorer_of_the_site(tmp_path: Path) -> No
     assert fitted(text, chapter, tmp_path) == linked
 
 
+def test_a_link_may_have_code_in_its_words_and_code_is_no_link(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "README.md"
+    assert fitted("[the `doctor`](docs/doctor.md), `[b](docs/b.md)`", page, tmp_path) == (
+        "[the `doctor`](doctor.md), `[b](docs/b.md)`"
+    )
+    assert fitted("[a run](docs/results/quick)", page, tmp_path) == "[a run](results/quick/table.md)"
+
+
 def test_the_drawn_network_leaves_the_random_numbers_of_others_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()

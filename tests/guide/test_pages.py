@@ -11,26 +11,21 @@ import pytest
 
 import posenc
 from posenc.catalogue import CATALOGUE
-from posenc.catalogue.studies import FILE, studies
 
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
 from benchmarks.engines import table as engine_table
 from benchmarks.engines.check import committed
-from guide import engine_page, engine_picture
+from guide import engine_page
 from guide.check import problems_of
 from guide.decision import SITUATIONS, decision
-from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
-from guide.font import FONT, characters, rendered_characters
-from guide.lists import bibliography, questions, table
+from guide.lists import bibliography, table
 from guide.llms import llms_txt
 from guide.mathml import with_mathml
-from guide.measured import measured
 from guide.methods import file_of, page_of, short_title, written
-from guide.pages import outdated
-from guide.records import ROOT
+from guide.records import ROOT, measured
 from guide.stage import configuration
 
 from posenc.hf.serving.table import WRITER
@@ -62,20 +57,6 @@ def test_every_method_has_a_page_and_a_row_and_every_written_text_a_method() -> 
     assert {page.stem for page in WRITTEN if page.parent.name == "methods"} <= set(CATALOGUE)
 
 
-def test_the_table_names_the_comparisons_that_have_a_method() -> None:
-    """Each with its own scope: no column of numbers puts methods of different runs side by side."""
-    there = {item.name: item for item in studies()}
-    lines = [line for line in table().splitlines() if line.startswith("| [")]
-    assert len(lines) == len(CATALOGUE)
-    seen = 0
-    for line in lines:
-        method = re.findall(r"^\| \[([\w-]+)\]", line)[0]
-        named = set(re.findall(r"\(results/([\w-]+)/table\.md\)", line))
-        assert {name for name, study in there.items() if method in study.rows} <= named
-        seen += len(named)
-    assert seen > len(there)
-
-
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_method_is_written_about(name: str) -> None:
     problem, text = written(CATALOGUE[name])
@@ -91,11 +72,6 @@ def test_the_numbers_of_a_methods_page_equal_the_records() -> None:
     assert "https://arxiv.org/abs/2108.12409" in page
 
 
-def test_what_an_installed_package_carries_is_what_was_recorded() -> None:
-    assert FILE.read_text(encoding="utf-8") == embedded(), "results have changed: python -m guide.embedded"
-    assert PICTURE.read_text(encoding="utf-8") == picture(), "results have changed: python -m guide.embedded"
-
-
 def test_the_decision_page_has_each_situation_and_each_rule_of_thumb_with_its_evidence() -> None:
     page = decision()
     assert all(f"(methods/{file_of(CATALOGUE[name])})" in page for name in rules_of_thumb())
@@ -109,17 +85,6 @@ def test_the_decision_page_has_each_situation_and_each_rule_of_thumb_with_its_ev
 def test_every_how_to_page_is_in_the_navigation() -> None:
     listed = re.findall(r"howto/[\w-]+\.md", str(configuration()["nav"]))
     assert sorted(listed) == sorted(f"howto/{page.name}" for page in (ROOT / "docs" / "howto").glob("*.md"))
-
-
-def test_the_picture_of_engines_is_that_of_the_table() -> None:
-    assert engine_picture.PICTURE.read_text(encoding="utf-8") == engine_picture.picture(), (
-        "python -m guide.engine_picture writes it anew"
-    )
-    table = engine_table.derived()["engines"]
-    assert {engine for engine, _ in engine_picture.COLUMNS} <= set(table)
-    assert set(engine_picture.ROWS) <= {
-        row for versions in table.values() for v in versions.values() for row in v["rows"]
-    }
 
 
 def test_the_table_of_engines_is_that_of_the_records() -> None:
@@ -153,22 +118,6 @@ def test_every_wrong_cell_has_a_line_of_its_engines_source() -> None:
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+/blob/[\w.]+/[\w./-]+(#L\d+(-L\d+)?)?", cause["link"]) for cause in causes)
 
 
-def test_texts_for_issue_trackers_are_generated_alone() -> None:
-    folder = ROOT / "docs" / "upstream"
-    assert {f"upstream/{path.name}" for path in folder.iterdir()} == set(engine_page.issue_texts())
-
-
-def test_every_question_of_the_learners_pages_is_listed() -> None:
-    listed = re.findall(r"^- \[(.+)\]\((learn/\S+#\S+)\)$", questions(), re.M)
-    headings = [
-        line
-        for page in sorted((ROOT / "docs" / "learn").glob("*.md"))
-        for line in page.read_text(encoding="utf-8").splitlines()
-    ]
-    assert len(listed) == sum(bool(re.match(r"#+ .+\?$", line)) for line in headings) > 20
-    assert len({link for _, link in listed}) == len(listed), "each has an anchor of its own"
-
-
 def test_every_source_is_in_the_bibliography() -> None:
     text = bibliography()
     for entry in CATALOGUE.values():
@@ -197,10 +146,6 @@ def test_the_check_finds_what_is_missing_and_what_is_fetched(tmp_path: Path) -> 
     assert all(target in problem for target, problem in zip(targets, problems, strict=True))
 
 
-def test_generated_pages_are_up_to_date() -> None:
-    assert not list(outdated()), "python -m guide.pages writes them"
-
-
 def tracked(pattern: str) -> list[Path]:
     """Files of the clone that version control has, or would take."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern]
@@ -223,23 +168,6 @@ def test_relative_links_lead_to_files_of_the_tree(tmp_path: Path) -> None:
     assert not {page.relative_to(ROOT).as_posix(): dead for page in pages if (dead := dead_links(page))}
     (tmp_path / "a.md").write_text("[a](a.md#b) [b](b.md) [c](https://x.org/y) `[d](d.md)` [e](#f)")
     assert dead_links(tmp_path / "a.md") == ["b.md"]
-
-
-def test_the_font_has_every_character_of_every_formula() -> None:
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    signs = set[str]().union(*(rendered_characters(with_mathml(page.read_text(encoding="utf-8"))) for page in pages))
-    assert {"𝜃", "𝑥", "∑"} <= signs, "formulas are found"
-    assert not signs - characters(), "add them to SIGNS of guide/font.py and write the font anew"
-    assert f'url("{FONT.name}")' in FONT.with_name("guide.css").read_text(encoding="utf-8")
-    assert "SIL Open Font License" in FONT.with_name("stix-two-math.LICENSE.txt").read_text(encoding="utf-8")
-
-
-def test_the_font_file_has_its_characters_and_what_mathematics_needs() -> None:
-    pytest.importorskip("brotli", reason="needs the extra dev")
-    fonts = pytest.importorskip("fontTools.ttLib", reason="needs the extra dev")
-    font = fonts.TTFont(FONT)
-    assert {ord(sign) for sign in characters()} <= set(font.getBestCmap())
-    assert font["MATH"].table.MathVariants.VertGlyphCoverage.glyphs, "brackets that grow"
 
 
 def test_navigation_has_titles_for_people_and_every_page(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ RECORDED: dict[str, tuple[str, ...]] = {
 
 
 def tables_with(name: str) -> list[str]:
-    """Paths of the tables in the project's documentation that have an encoding among their rows.
+    """Paths of the recorded runs in the project's repository that have an encoding among their rows.
 
     >>> tables_with("abacus")
-    ['docs/results/addition/table.md']
+    ['docs/results/addition']
     """
-    return [f"docs/results/{folder}/table.md" for folder, names in RECORDED.items() if name in names]
+    return [f"docs/results/{folder}" for folder, names in RECORDED.items() if name in names]

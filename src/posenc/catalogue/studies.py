@@ -1,6 +1,6 @@
 """The recorded comparisons as an installed package carries them: means, verdicts and contrasts, no raw records.
 
-``studies.json`` is written from docs/results by ``python -m guide.embedded``; a test fails where it is older than they.
+``studies.json`` is written from docs/results by ``python docs/build.py --pages``; no site is built where it is older.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ IMAGES = (
          ("vit", "dinov3"), {**_OLD, "kind": "vision", "tune": True}),
     Rule("default", "Interpolate a learned table (ViT), or scale the coordinates of axial RoPE to the range of "
                     "training (DINOv3: [−1, 1]), and test it: without fine-tuning every encoding of the record here "
-                    "loses accuracy on a finer grid.", "practice", ("vit", "dinov3", "docs/results/images/table.md"),
+                    "loses accuracy on a finer grid.", "practice", ("vit", "dinov3", "docs/results/images"),
          {**_OLD, "kind": "vision"}),
     Rule("check", "posenc compare --task images     (finer and larger grids, counted or scaled positions, from your "
                   "own folder with --data)", "by definition", ("docs/vision.md",), {**_OLD, "kind": "vision"}),

@@ -27,8 +27,8 @@ def measured_rules() -> tuple[Rule, ...]:
 
 
 def page_of(study: Study) -> str:
-    """The table of a comparison."""
-    return f"docs/results/{study.name}/table.md"
+    """The recorded run of a comparison; the site has its table."""
+    return f"docs/results/{study.name}"
 
 
 def estimate(mean: Mean | tuple[float, float, float], study: Study, *, signed: bool = False) -> str:

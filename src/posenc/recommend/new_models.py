@@ -149,7 +149,7 @@ IMAGES = (
     *(Rule("default", "Axial RoPE on patch coordinates in [−1, 1], rescaled at random in training (DINOv3), or a 2D "
            "sinusoid on coordinates that are scaled with the image. Train both: among encodings without that rescaling "
            "the sinusoid was ahead on a finer grid of small pictures here.", "practice",
-           ("dinov3", "docs/results/images/table.md"), _kind("vision", ratio=another))
+           ("dinov3", "docs/results/images"), _kind("vision", ratio=another))
       for another in ({"above": 1.0}, {"upto": 0.999})),
     Rule("default", "Axial RoPE: one half of the channels rotates by row, the other by column.", "practice",
          ("dinov3",), _kind("vision")),

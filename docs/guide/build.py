@@ -1,0 +1,66 @@
+"""Builds the site: stages pages, renders HTML with warnings as errors, removes network requests, and checks links."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from guide.check import problems_of
+from guide.llms import llms_txt
+from guide.numbers import problems_of_pages
+from guide.pages import outdated
+from guide.records import ROOT
+from guide.search import trim
+from guide.stage import configuration, stage
+
+# A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
+_FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
+_WORKER = "assets/worker.js"
+FONT = ROOT / "docs" / "assets" / "stix-two-math.woff2"  # a subset with the letters and signs of formulas
+
+
+def build(out: Path) -> None:
+    """Write the site into a folder, which is replaced.
+
+    Raises:
+        RuntimeError: with what differs from the records, the generator's words, or all that the check found.
+    """
+    if stale := [*(f"docs/{name}" for name in outdated()), *problems_of_pages()]:
+        raise RuntimeError("python docs/build.py --pages rewrites what is older than its records:\n" + "\n".join(stale))
+    with tempfile.TemporaryDirectory() as folder:
+        stage(Path(folder))
+        paths = os.pathsep.join([str(ROOT), str(ROOT / "docs"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        ran = subprocess.run(
+            [str(Path(sys.executable).with_name("zensical")), "build", "--strict"],
+            cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True,
+        )  # fmt: skip
+        if ran.returncode:
+            raise RuntimeError(f"the pages have problems:\n{ran.stdout}\n{ran.stderr}")
+        site = Path(folder) / "site"
+        for page in site.rglob("*.html"):
+            depth = len(page.relative_to(site).parts) - 1
+            script = f'<script src="{"../" * depth}{_WORKER}"></script>'
+            page.write_text(_FETCHED.sub(script, page.read_text(encoding="utf-8")), encoding="utf-8")
+        (site / "404.html").unlink()  # for servers alone
+        _inline_font(site / "assets" / "guide.css")
+        trim(site)
+        (site / "llms.txt").write_text(llms_txt(configuration(), Path(folder) / "docs"), encoding="utf-8")
+        problems = problems_of(site)
+        if problems:
+            raise RuntimeError("the site has problems:\n" + "\n".join(problems))
+        if out.exists():
+            shutil.rmtree(out)
+        shutil.copytree(site, out)
+
+
+def _inline_font(style: Path) -> None:
+    """Put the font into the style sheet: Firefox loads no font file of a page that was opened from disk."""
+    data = base64.b64encode(FONT.read_bytes()).decode()
+    text = style.read_text(encoding="utf-8")
+    style.write_text(text.replace(FONT.name, f"data:font/woff2;base64,{data}", 1), encoding="utf-8")

@@ -1,0 +1,76 @@
+"""Pages generated from the full catalogue: the property table and the bibliography."""
+
+from __future__ import annotations
+
+import re
+
+from guide.docstrings import described
+from guide.methods import PLACES, escaped, file_of, linked
+from guide.records import tables_of
+from posenc.catalogue import CATALOGUE, Entry
+
+_HEADS = (
+    "method", "acts on", "kind", "learned", "parameters", "cost", "beyond the training length",
+    "extends trained models", "used in", "measured in",
+)  # fmt: skip
+
+
+def table() -> str:
+    """Every method by what it needs, costs and guarantees, which models use it, and where it was measured."""
+    rows = "\n".join(f"| {' | '.join(_row(entry))} |" for entry in CATALOGUE.values())
+    return f"""# All methods in one table
+
+Which encodings are relative, which have parameters, which extend a trained model, and which models use each: the facts
+of the catalogue, which `posenc info NAME` prints too. On the site, type into the box to filter the rows, and click a
+heading to sort them. *Kind* is named for what an encoding reads: distances (relative), positions (absolute), what
+tokens say (by content), the number of keys (by length). *Extends trained models*: made for models that were trained
+without it.
+
+*Measured in*: the recorded comparisons that have it among their rows, each with its own scope and conditions.
+
+<div class="properties" markdown="1">
+
+| {" | ".join(_HEADS)} |
+|{" --- |" * len(_HEADS)}
+{rows}
+
+</div>
+"""
+
+
+def _row(entry: Entry) -> list[str]:
+    return [
+        f"[{entry.name}](methods/{file_of(entry)})",
+        PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
+        entry.kind, "learned" if entry.learned else "fixed", escaped(entry.parameters), escaped(entry.cost),
+        escaped(entry.past_training), "yes" if entry.extends_context else "no", linked(escaped(entry.used_in)),
+        ", ".join(f"[{name}](results/{name})" for name in tables_of(entry.name)),
+    ]  # fmt: skip
+
+
+def bibliography() -> str:
+    """Every paper that the catalogue or a module names, with the methods that rest on it."""
+    papers: dict[str, tuple[str, list[Entry]]] = {}
+    for entry in CATALOGUE.values():
+        module = described(entry)
+        texts = [entry.source, *([] if module is None else [module.fields.get("Source", "")])]
+        for text in texts:
+            for match in re.finditer(r"([^;.]*?)arXiv (\d{4}\.\d{4,5})", text):
+                words, methods = papers.get(match[2], ("", []))
+                title = match[1].strip(" ,:;()").removeprefix("after ").removeprefix("in ").strip()
+                longer = title if len(title) > len(words) else words
+                papers[match[2]] = (longer, methods if entry in methods else [*methods, entry])
+    lines = [
+        f"- [arXiv {paper}](https://arxiv.org/abs/{paper}){': ' if words else ''}{escaped(words)}. "
+        f"Methods: {_links(methods)}"
+        for paper, (words, methods) in sorted(papers.items())
+    ]
+    return (
+        "# Bibliography\n\nThe papers that the methods rest on, by arXiv id; made from their sources.\n\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+
+
+def _links(entries: list[Entry]) -> str:
+    return ", ".join(f"[{entry.name}](methods/{file_of(entry)})" for entry in entries)
