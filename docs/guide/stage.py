@@ -31,7 +31,7 @@ EXPLORER = "assets/explorer.html"
 _LINK = re.compile(r"`[^`\n]+`|(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 TABLE = "table.md"  # the page of a recorded run
 WIDE = ("index.md", "table.md", "models.md")  # pages that take the width of the list of headings
-_TRY = re.compile(r"^\[Try it: ([^\]+)\]\((\S+#view=\S+)\)$", re.M)
+_TRY = re.compile(r"^\[Try it: ([^\]]+)\]\((\S+#view=\S+)\)$", re.M)
 _WIDE = "---\nhide: [toc]\n---\n\n"
 HOOK_POINTS = {
     "none": "No encoding", "embedding": "On token embeddings", "rotary": "On queries and keys",
