@@ -44,6 +44,13 @@ RELEASED: dict[str, Config] = {  # further models, by their cards
         "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960,
         "max_window_layers": 64, "rope_theta": 1e6, "sliding_window": None, "use_sliding_window": False,
     },
+    "zai-org/GLM-4.6V": {
+        "model_type": "glm4v_moe", "text_config": {
+            "model_type": "glm4v_moe_text", "hidden_size": 4096, "num_hidden_layers": 46, "num_attention_heads": 96,
+            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552, "max_position_embeddings": 131072,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5,
+                                "mrope_section": [8, 12, 12]}},
+    },
     "facebook/esm2_t33_650M_UR50D": {
         "model_type": "esm", "hidden_size": 1280, "num_hidden_layers": 33, "num_attention_heads": 20, "vocab_size": 33,
         "max_position_embeddings": 1026, "position_embedding_type": "rotary", "pad_token_id": 1,
@@ -105,8 +112,8 @@ REPORTED = [
              _BASE),
     Reported("Luce-Org/lucebox#447", "the base of another size of the family", "Qwen/Qwen3.5-27B",
              {"text_config.rope_parameters.rope_theta": 1e6}, _BASE),
-    Reported("THUDM/slime#1720", "the default of the class in the place of the base", "zai-org/GLM-4.5V",
-             {"text_config.rope_theta": 10000.0}, _BASE),
+    Reported("THUDM/slime#1720", "the default of the class in the place of the base", "zai-org/GLM-4.6V",
+             {"text_config.rope_parameters.rope_theta": 10000.0}, _BASE),
     Reported("Lightning-AI/litgpt#2217", "v0.1's base in v0.2", "mistralai/Mistral-7B-v0.1",
              {"sliding_window": None, "rope_theta": 10000.0}, _BASE),
     Reported("Open-Athena/MarinFold#184", "a scaling that version 4 does not find", "meta-llama/Llama-3.1-8B",

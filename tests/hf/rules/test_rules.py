@@ -202,7 +202,7 @@ SILENT: dict[str, Config] = {
          "rope_theta": 1e4, "rope_scaling": {"type": "longrope", "short_factor": [1.5] * 16, "long_factor": [1.5] * 16,
                                              "original_max_position_embeddings": 32768}},
     "a switch that is off, as in Qwen 2.5": {**QWEN, "use_sliding_window": False, "sliding_window": 4096},
-    "a million": {**QWEN, "max_position_embeddings": 1010000},
+    "a million, of a model of other sizes": {**QWEN, "max_position_embeddings": 1010000},
 }  # fmt: skip
 
 
@@ -252,6 +252,11 @@ def test_guesses_are_offered_and_written_only_on_request(config: Config, right: 
 def test_a_finding_of_remote_code_is_a_note() -> None:
     config = {**QWEN_3, "rope_theta": 1e4, "auto_map": {"AutoModelForCausalLM": "modeling.Mine"}}
     assert examine(config).healthy
+
+
+def test_what_the_numbers_decide_is_an_alarm_under_remote_code_too() -> None:
+    config = block_of(DEEPSEEK, mscale_all_dim=None)
+    assert examine({**config, "auto_map": {"AutoConfig": "configuration.Mine"}}).names() == {"mscale-missing"}
 
 
 def test_published_files_agree_with_the_table_of_releases() -> None:

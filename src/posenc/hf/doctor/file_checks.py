@@ -24,8 +24,11 @@ from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError
 
 MALFORMED, UNREADABLE = "malformed", "unreadable"
-# Findings that the numbers of a file decide by themselves, whichever code reads them.
-_DECIDED_BY_NUMBERS = {"original-length-not-below", "factor-lists-swapped"}
+# Findings that the numbers of a file decide by themselves or by published models, whichever code reads them.
+_DECIDED_BY_NUMBERS = {
+    "original-length-not-below", "factor-lists-swapped", "original-length-declared", "mscale-missing", "mscale-alone",
+    "short-factors-differ", "share-lost",
+}  # fmt: skip
 
 
 def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:

@@ -17,13 +17,14 @@ from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import Case, Read, fixes, in_block, of_block
 from posenc.hf.rules.corrections import changed_keys, keys_for, single
-from posenc.hf.rules.releases import SHARES, is_llama_3, release_like
+from posenc.hf.rules.releases import LONGEST, SHARES, is_llama_3, release_like
 from posenc.hf.rules.releases import TRAINED as TRAINED_AT
 from posenc.hf.sources.load import Config
 
 _ORIGINAL, _DECLARED = "original_max_position_embeddings", "max_position_embeddings"
 _UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has both lengths and no scaling
 _LLAMA_3_BASE = 5e5
+_LLAMA_32 = (2048, 3072)  # channels of the streams of 1B and 3B
 _QWEN = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
@@ -127,7 +128,7 @@ def _llama_3(read: Read) -> Config | None:
     rope = single(read)
     if not is_llama_3(read.text_config) or rope is None:
         return None
-    small = read.text_config.get("hidden_size") in (2048, 3072)
+    small = read.text_config.get("hidden_size") in _LLAMA_32
     recipe = text_rope(read.like(preset("llama-3.2" if small else "llama-3.1")).rotation)
     return keys_for(read, recipe.replace(head_dim=rope.head_dim, layout=rope.layout, rotary_dim=rope.head_dim))
 
@@ -181,14 +182,15 @@ def scaling_lost(case: Case) -> Finding | None:
 
 @of_block
 def recipe_differs(case: Case) -> Finding | None:
-    """Numbers of Llama 3's recipe that no published model of 3.1 to 3.3 has; nothing else tells."""
+    """Numbers of Llama 3's recipe that no published model of 3.1 to 3.3 has: NVIDIA/Megatron-LM#6305."""
     if case.rope_type != "llama3" or not is_llama_3(case.text):
         return None
     for key, number in {_ORIGINAL: 8192, "low_freq_factor": 1, "high_freq_factor": 4}.items():
         if case.values[key] != number:
             text = f"is {case.values[key]:g}, and Llama 3.1, 3.2 and 3.3 have {number:g}: the frequencies differ from "
             return Finding(key, f"{text}training", "recipe-differs", "suspicion")
-    if case.values["factor"] < 8:
+    least = 32 if case.text.get("hidden_size") in _LLAMA_32 else 8
+    if case.values["factor"] < least:
         text = f"is {case.values['factor']:g}, and Llama 3.1 and 3.3 have 8, Llama 3.2 32: the frequencies differ from "
         return Finding("factor", f"{text}training", "recipe-differs", "suspicion")
     return None
@@ -196,11 +198,11 @@ def recipe_differs(case: Case) -> Finding | None:
 
 @of_block
 def share_lost(case: Case) -> Finding | None:
-    """All channels rotate where all released models rotate some: huggingface/transformers#48241."""
+    """All channels rotate where all releases rotate some: huggingface/transformers#48241, jagmarques/nexusquant#12."""
     rope, (share, example) = text_rope(case.rope), SHARES.get(case.text.model_type, (1.0, ""))
     small = case.block.longest is not None and case.block.longest < _SHORTEST_RELEASE  # a model of other weights
-    if case.rope_type == "proportional" and "partial_rotary_factor" not in case.given:
-        text = "is not given with 'proportional', so that all pairs rotate, and that type is for a share of them; "
+    if case.rope_type == "proportional" and case.given.get("partial_rotary_factor", 1) == 1:
+        text = "is not given or 1 with 'proportional', so that all pairs rotate, and that type is for a share of them; "
         text += "published models have 0.25: copy the block of the original checkpoint"
         return Finding("partial_rotary_factor", text, "share-lost", "suspicion")
     if share == 1 or small or rope.rotary_dim < rope.head_dim:
@@ -248,7 +250,7 @@ def original_declared(case: Case) -> Finding | None:
     scales = (
         (factor or 1) > 1 if case.rope_type == "yarn" else case.values["short_factor"] != case.values["long_factor"]
     )
-    if not case.text.known or original in trained or original != longest or not scales:
+    if not case.text.known or original in trained or original != longest or not scales or longest < _SHORTEST_RELEASE:
         return None
     text = f"= {original:,} is the declared length as well, so that the scaling starts where the model should end"
     keys = None
@@ -295,6 +297,21 @@ def original_not_below(case: Case) -> Finding | None:
     default = case.family.block or {}  # a small model may keep the block of its class
     level = "note" if default and default.items() <= case.values.items() else "suspicion"
     return Finding(_ORIGINAL, text, "original-length-not-below", level)  # type: ignore[arg-type]
+
+
+@of_block
+def declared_beyond_releases(case: Case) -> Finding | None:
+    """More tokens than any release has without a scaling: vllm-project/recipes#794."""
+    most, longest = LONGEST.get(case.text.model_type), case.block.longest
+    if most is None or longest is None or case.rope_type != "default" or longest <= most:
+        return None
+    if release_like(case.text) is None or case.text.get("dual_chunk_attention_config"):
+        return None
+    text = (
+        f"is {longest:,}, and released models of this family declare at most {most:,} without a scaling: longer texts "
+    )
+    text += "need one, which the file has not"
+    return Finding(_DECLARED, text, "declared-beyond-releases", "suspicion")
 
 
 _FAR_BEYOND = 8  # times the declared length; Qwen 3 with factor 4 beside its 40,960 tokens has 3.2
@@ -477,14 +494,24 @@ def on_short_prompts(case: Case) -> Finding | None:
 
 @of_block
 def lists_swapped(case: Case) -> Finding | None:
-    """LongRoPE's lists exchanged, or one that slows no text."""
+    """LongRoPE's lists exchanged, or the long one in the place of the short one: lablup/mlxcel#1358."""
     if case.rope_type != "longrope":
         return None
     short, long = (sum(case.values[key]) / len(case.values[key]) for key in ("short_factor", "long_factor"))
+    if case.text.model_type in _SHORT_AND_LONG and short > _SHORT_OF_RELEASES:
+        text = f"slows the pairs by {short:.4g} on average, and released models of this family by less than "
+        text += (
+            f"{_SHORT_OF_RELEASES:g}: texts within the original length are rotated as long ones; copy the list of the "
+        )
+        return Finding("short_factor", f"{text}original checkpoint", "short-factors-differ", "suspicion")
     if short <= long:
         return None
     text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
     return Finding("short_factor", text, "factor-lists-swapped", "suspicion")
+
+
+_SHORT_AND_LONG = ("phi3", "phi4_multimodal")
+_SHORT_OF_RELEASES = 3.0  # on average; the largest is 2.05, of Phi-3-mini
 
 
 @of_block

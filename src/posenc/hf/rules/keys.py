@@ -10,12 +10,14 @@ from posenc.arguments import shown
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.parse import ParsedConfig
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock, at
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count, is_number
-from posenc.hf.rules.case import Case, of_block, of_config
+from posenc.hf.rules.case import Case, in_block, of_block, of_config
 from posenc.hf.rules.known_keys import nearest_key
+from posenc.hf.rules.releases import WIDTHS, release_like
 from posenc.hf.sources.load import Config
 
 OTHER_LENGTHS = (
@@ -121,6 +123,12 @@ def sections_of_mrope(case: Case) -> Finding | None:
             return None
         text = "is ignored by transformers in this family, which rotates by one position"
         return Finding("mrope_section", text, "sections-ignored", "fault")
+    spelled = [at(case.text.config, path) for path in case.block.sources.get("rope_type", ())]
+    if sections is None and "mrope" in spelled:
+        text = f"is missing next to the type 'mrope': transformers 5 takes {list(family.sections)}; version 4 and vLLM "
+        text += "have no default, and fail or rotate by one position"
+        keys = in_block(case, {"mrope_section": list(family.sections)})
+        return Finding("mrope_section", text, "sections-lost", "suspicion", keys)
     if sections is None:
         return Finding(
             "mrope_section", f"is not given: {list(family.sections)} is this family's default", "sections-default"
@@ -162,6 +170,18 @@ def base_of_all_layers(case: Case) -> Finding | None:
         return None
     text = f"is for all layers; transformers 5.23 gives sliding ones {case.family.base:g}"
     return Finding("rope_theta", text, "base-of-sliding-ignored", "fault")
+
+
+@of_block
+def width_of_releases(case: Case) -> Finding | None:
+    """A head of another width than all releases have: marin-community/marin#2098, SafeAILab/EAGLE#315."""
+    width, example = WIDTHS.get(case.text.model_type, (0, ""))
+    own = text_rope(case.rope).head_dim
+    if not width or own == width or release_like(case.text) is None:
+        return None
+    text = f"is {own}, and released models of this family have heads of {width} channels ({example}), whatever the "
+    text += "stream's width over the number of heads is"
+    return Finding("head_dim", text, "head-width-of-releases", "suspicion")
 
 
 @of_block

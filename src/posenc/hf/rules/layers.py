@@ -151,7 +151,10 @@ def block_of_no_layer(parsed: ParsedConfig) -> Finding | None:
 
 @of_config
 def softmax_scale(parsed: ParsedConfig) -> Finding | None:
-    """Granite's multiplier lost, for which its class takes 1: a softmax 64 to 128 times too sharp."""
+    """Granite's multiplier lost, for which its class takes 1 (OpenNMT/CTranslate2#1882): 64 to 128 times too sharp.
+
+    Gemma's scale taken for the quotient, 224 in the place of 256: huggingface/transformers#31891.
+    """
     text = parsed.text_config
     key = text.family.attention.scale
     if key not in ("query_pre_attn_scalar", "attention_multiplier") or not text.known:
@@ -164,7 +167,17 @@ def softmax_scale(parsed: ParsedConfig) -> Finding | None:
             f"{has}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, the inverse "
         )
         return Finding(key, f"{said}of the width of a head: copy the original's", "softmax-scale", "suspicion")
+    width, heads, stream = (text.get(name) for name in ("head_dim", "num_attention_heads", "hidden_size"))
+    sized = is_count(width) and is_count(heads) and is_count(stream) and stream not in _GEMMA_27B
+    if sized and text.model_type.startswith("gemma") and value == stream // heads and value != width:
+        said = (
+            f"is {value:g}, the stream's width over the number of heads, and releases of this size have the width of a "
+        )
+        return Finding(key, f"{said}head, {width}", "softmax-scale", "suspicion", {key: width})
     if key in text and value is not None and not is_number(value, 0, above=True):
         said = f"is {shown(value)}, and attention logits are scaled by it: it must be a number above 0"
         return Finding(key, said, "softmax-scale", "fault")
     return None
+
+
+_GEMMA_27B = (4608, 5376)  # channels of the streams of Gemma 2 and 3 27B, whose scale is that of the quotient

@@ -48,6 +48,7 @@ RELEASES: dict[str, tuple[Release, ...]] = {
         Release("google/gemma-3-1b-it", ((1152, 26),), 262144, 32768, 1e6),
     ),
     "gemma4_text": (Release("google/gemma-4-31B", ((1536, 35), (2816, 30), (5376, 60)), 262144, 131_072, 1e6),),
+    "glm4v_moe_text": (Release("zai-org/GLM-4.6V", ((4096, 46),), 151552, 131_072, 5e5),),
     "gpt_oss": (Release("openai/gpt-oss-120b", ((2880, 24), (2880, 36)), 201088, 131_072, 150_000, "yarn"),),
     "llama": (
         Release("meta-llama/Llama-3.1-8B", ((2048, 16), (3072, 28), (4096, 32), (8192, 80), (16384, 126)), 128256,
@@ -85,6 +86,15 @@ SHARES = {  # of a head's channels, that all released models of a model type rot
     "minimax_m2": (0.5, "MiniMaxAI/MiniMax-M2"), "nemotron": (0.5, "nvidia/Minitron-4B-Base"),
     "qwen3_next": (0.25, "Qwen/Qwen3-Next-80B-A3B-Instruct"), "qwen3_5_text": (0.25, "Qwen/Qwen3.5-27B"),
     "qwen3_5_moe_text": (0.25, "Qwen/Qwen3.5-35B-A3B"), "stablelm": (0.25, "stabilityai/stablelm-3b-4e1t"),
+}  # fmt: skip
+
+WIDTHS = {  # of a head, that all released models of a model type have, and an example
+    "qwen3": (128, "Qwen/Qwen3-8B"), "qwen3_moe": (128, "Qwen/Qwen3-235B-A22B"), "gpt_oss": (64, "openai/gpt-oss-120b"),
+}  # fmt: skip
+
+LONGEST = {  # tokens that released models of a model type declare at most without a scaling
+    "qwen3": 262_144, "qwen3_moe": 262_144, "qwen3_next": 262_144, "qwen3_5_text": 262_144,
+    "qwen3_5_moe_text": 262_144,
 }  # fmt: skip
 
 TRAINED = {  # tokens that all released models of a model type were trained at, before a scaling that users add

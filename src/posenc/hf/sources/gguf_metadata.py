@@ -318,7 +318,7 @@ def _on_numbers(config: Config, translated: Config, block: Config) -> list[Findi
         text = ""
         if family.base != 10_000 and not family.kinds:
             text = f"is missing: llama.cpp takes 10000, and transformers' {kind} {family.base:g} where nothing is given"
-        elif is_count(longest) and longest > _LONGEST_OF_DEFAULT:
+        elif is_count(longest) and longest > (_LONGEST_OF_DEFAULT - kind.startswith(("qwen2", "qwen3"))):
             text = f"is missing: llama.cpp takes 10000, whose slowest pair completes one rotation within {longest:,} "
             text += "tokens; a model of this length was likely trained with a larger base"
         if text:
@@ -369,7 +369,7 @@ def _on_lengths(config: Config) -> list[Finding]:
     return findings
 
 
-_LONGEST_OF_DEFAULT = 1 << 15  # tokens; models of base 10,000 reach 4,096 to 32,768 (Mistral 7B v0.1)
+_LONGEST_OF_DEFAULT = 1 << 15  # tokens; models of base 10,000 reach 4,096 to 32,768 (Mistral 7B v0.1, but no Qwen)
 _PHI_SHORT = 4096
 _WINDOWS = {  # families every release of which has layers with a window (llama.cpp knows Gemma 2's by itself)
     "gpt_oss": "every second", "gemma3_text": "five of six", "gemma3n_text": "four of five", "cohere2": "three of four",
