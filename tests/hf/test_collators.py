@@ -55,7 +55,7 @@ def test_trl() -> None:
     assert verdicts(collator(pad_token_id=0, padding_free=True)) == ("leaks", "separate")
 
     def wrapped(rows: list[dict[str, list[int]]]) -> Any:  # packing_strategy="wrapped": samples joined, nothing said
-        joined = {"input_ids": sum((row["input_ids"] for row in rows), [])}
+        joined = {"input_ids": [token for row in rows for token in row["input_ids"]]}
         return collator(pad_token_id=0)([joined])
 
     assert verdicts(wrapped) == ("leaks labels cross", "leaks labels cross")
@@ -84,7 +84,7 @@ def test_llama_factory() -> None:
     def packed(numbered: bool, mask_by_samples: bool) -> Any:
         def collate(rows: list[dict[str, list[int]]]) -> Any:
             mask = [(i + 1 if numbered else 1) for i, row in enumerate(rows) for _ in row["input_ids"]]
-            joined = {key: sum((row[key] for row in rows), []) for key in ("input_ids", "labels", "position_ids")}
+            joined = {key: [n for row in rows for n in row[key]] for key in ("input_ids", "labels", "position_ids")}
             batch = {key: torch.tensor([value]) for key, value in (joined | {"attention_mask": mask}).items()}
             if mask_by_samples:
                 batch["attention_mask"] = module.prepare_4d_attention_mask(batch["attention_mask"], torch.float32)
