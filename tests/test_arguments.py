@@ -52,7 +52,7 @@ ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that a
     "AxialRoPE.max_period": {"min_period": 1.0, "max_period": 100.0, "convention": "dinov3"},
     "CoPE.dim": {"gates": "separate"},
     "CoPE.num_kv_heads": {"gates": "separate"},
-    "DataDependentALiBi.gate_dim": {"form": "rows"},
+    "ForgetGate.gate_dim": {"kind": "rows"},
     "MHRoPE": {"num_kv_heads": 2, "heads": (1, 1)},
     "MixedRoPE": {"num_kv_heads": 2},
     "Mixture": {"adaptive": True},

@@ -6,7 +6,7 @@ import pytest
 
 from posenc import ALiBi, T5Bias
 from posenc.bias import Sandwich
-from posenc.score import DataDependentALiBi, Shaw, XPos
+from posenc.score import ForgetGate, Shaw, XPos
 from posenc.testing.backends import SITUATIONS, situations
 from posenc.testing.cases import Case
 
@@ -17,9 +17,9 @@ from posenc.testing.cases import Case
         (T5Bias(4), True),
         (T5Bias(4, bidirectional=True), False),
         (XPos(8), True),
-        (DataDependentALiBi(16, num_heads=4), False),
-        (DataDependentALiBi(16, num_heads=4, form="rows"), True),
-        (DataDependentALiBi(16, num_heads=4, form="bidirectional"), False),
+        (ForgetGate(16, num_heads=4), False),
+        (ForgetGate(16, num_heads=4, kind="rows"), True),
+        (ForgetGate(16, num_heads=4, kind="bidirectional"), False),
         (ALiBi(4), False),
         (Sandwich(4), False),
         (Shaw(8, max_distance=4), False),

@@ -21,6 +21,14 @@ _PACKAGES = (embedding, rotary, bias, score, weight, frequencies, posenc)
 NAMES: dict[str, Any] = {name: getattr(package, name) for package in _PACKAGES for name in package.__all__}
 
 
+def _data_dependent_alibi(dim: int, form: str = "causal", bias_init: float = 5.0, **options: Any) -> nn.Module:
+    """x-transformers' words for some kinds of forget gate."""
+    return posenc.ForgetGate(dim, kind={"causal": "data"}.get(form, form), bias_init=bias_init, **options)
+
+
+NAMES.setdefault("DataDependentALiBi", _data_dependent_alibi)
+
+
 class Draw:
     """A stream of choices.
 

@@ -23,7 +23,6 @@ from posenc.score import (
     GRAPEAP,
     STRING,
     CoPE,
-    DataDependentALiBi,
     DualChunk,
     LeakyReRoPE,
     LMInfinite,
@@ -145,12 +144,12 @@ def fox(arrays: Arrays, name: str) -> Call:
 
 
 def data_alibi(arrays: Arrays, name: str) -> Call:
-    form = next((form for form in ("bidirectional", "rows") if form in name), "causal")
+    kind = next((kind for kind in ("bidirectional", "rows") if kind in name), "data")
     scale = {"ddalibi_postlogscale_l9": 0.25, "ddalibi_rows_l9": 0.5}.get(name, 1.0)
     dim, heads = arrays["x"].shape[-1], arrays["q"].shape[1]
-    encoding = DataDependentALiBi(dim, num_heads=heads, form=form, post_log_scale=scale)
-    bias = {} if form == "rows" else {"bias": arrays["bias_param"]}
-    options = {"x": arrays["x"], "causal": form != "bidirectional"}
+    encoding = ForgetGate(dim, num_heads=heads, kind=kind, post_log_scale=scale)
+    bias = {} if kind == "rows" else {"bias": arrays["bias_param"]}
+    options = {"x": arrays["x"], "causal": kind != "bidirectional"}
     return Call(holding(encoding, arrays, weight=arrays["weight"], **bias), options)
 
 

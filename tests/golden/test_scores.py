@@ -14,7 +14,6 @@ from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid
 from posenc.score import (
     GRAPEA,
-    DataDependentALiBi,
     DecomposedRelative,
     GRAPEContext,
     RePo,
@@ -52,11 +51,11 @@ def dape_scores(name: str) -> Comparisons:
 
 def data_alibi_bias(name: str) -> Comparisons:
     golden = load(name)
-    form = next((form for form in ("bidirectional", "rows") if form in name), "causal")
+    kind = next((kind for kind in ("bidirectional", "rows") if kind in name), "data")
     scale = {"ddalibi_postlogscale_l9": 0.25, "ddalibi_rows_l9": 0.5}.get(name, 1.0)
     heads, scores = golden["q"].shape[1], torch.zeros_like(golden["bias"])
-    encoding = DataDependentALiBi(golden["x"].shape[-1], num_heads=heads, form=form, post_log_scale=scale).double()
-    state = {} if form == "rows" else {"bias": golden["bias_param"]}
+    encoding = ForgetGate(golden["x"].shape[-1], num_heads=heads, kind=kind, post_log_scale=scale).double()
+    state = {} if kind == "rows" else {"bias": golden["bias_param"]}
     encoding.load_state_dict({"weight": golden["weight"], **state})
     seen = golden.get("mask_allowed", torch.ones(scores.shape[-2:])).bool()[None, None]
     got = encoding(scores, context_of(golden["q"], golden["k"], encoding.token_state(golden["x"]), seen))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import ALiBi, attention, read_attention
+from posenc import ALiBi, Context, attention, create_encoding, read_attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.forget import ForgetGate
 from tests.samples import gap, qkv, refusals
@@ -51,6 +51,13 @@ class TestGates:
         assert abs(gate.weight.std().item() - 0.02) < 1e-3
         assert not gate.bias.any()
         assert ForgetGate(8, num_heads=3, kind="bias").bias.tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize("kind", ["data", "bidirectional", "rows"])
+    def test_first_values_of_data_dependent_alibi(self, kind):
+        torch.manual_seed(0)
+        gate = create_encoding("data_alibi", dim=300, num_heads=64, kind=kind)
+        assert abs(gate.weight.std().item() - 900**-0.5) < 1e-3
+        assert (gate.bias is None) if kind == "rows" else bool((gate.bias == 5).all())
 
     @pytest.mark.parametrize("times", [(1, 64), (0.001, 1e6), (30, 30)])
     def test_decay_times(self, times):
@@ -115,10 +122,29 @@ class TestDecoding:
         assert gap(torch.cat(pieces, 1), module(x, mask=mask)) < 1e-5
 
 
+def context(q, k, mask, token_states):
+    at = torch.arange(k.shape[2])
+    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask, token_states)
+
+
+def test_the_two_directions_mirror_each_other():
+    """With the same gates on both sides and tokens in reverse, step l between two tokens becomes step l − 1."""
+    torch.manual_seed(0)
+    built = ForgetGate(DIM, num_heads=HEADS, kind="bidirectional").double()
+    with torch.no_grad():
+        built.weight[HEADS:] = built.weight[:HEADS]
+    token_states = built.token_state(torch.randn(1, 6, DIM, dtype=torch.float64))
+    q, k, _ = qkv(1, HEADS, 6, dtype=torch.float64)
+    bias = built(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, token_states))
+    assert gap(bias, bias.mT) < 1e-12
+    assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
+
+
 test_refusals = refusals(
     {
         "decay_time": [
             lambda: ForgetGate(8, num_heads=2, decay_time=(1, 2)),
+            lambda: ForgetGate(8, num_heads=2, kind="bidirectional", decay_time=(1, 2)),
             lambda: ForgetGate(8, num_heads=2, kind="fixed"),
             lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(0, 2)),
             lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(1, math.inf)),
@@ -131,9 +157,31 @@ test_refusals = refusals(
         "token_states": [
             lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, 1, 6)]),
             lambda: attention(
+                *qkv(), [ForgetGate(DIM, num_heads=HEADS, kind="rows")], token_states=[torch.zeros(2, HEADS, 6, 2)]
+            ),
+            lambda: attention(
                 *qkv(queries=1, keys=6), [ForgetGate(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, HEADS, 1)]
             ),
         ],
         "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=8)], x=torch.ones(2, 6, DIM))],
     }
 )
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("kind", ["data", "bidirectional", "rows"])
+def test_kinds_of_the_installed_library(kind):
+    theirs_of = pytest.importorskip("x_transformers.x_transformers")
+    torch.manual_seed(0)
+    if kind == "rows":
+        reference = theirs_of.PerRowDataDependentAlibi(DIM, HEADS).double()
+    else:
+        reference = theirs_of.DataDependentAlibi(DIM, HEADS, causal=kind == "data").double()
+    built = ForgetGate(DIM, num_heads=HEADS, kind=kind).double()
+    built.load_state_dict({name.split(".")[-1]: p for name, p in reference.state_dict().items()})
+    x = torch.randn(2, 30, DIM, dtype=torch.float64)
+    q, k, _ = qkv(2, HEADS, 30, dtype=torch.float64)
+    seen = torch.ones(30, 30, dtype=torch.bool)
+    seen = (seen if kind == "bidirectional" else seen.tril())[None, None]
+    got = built(torch.zeros(2, HEADS, 30, 30, dtype=torch.float64), context(q, k, seen, built.token_state(x)))
+    assert gap(torch.where(seen, got - reference(x), 0.0), torch.zeros_like(got)) < 1e-12

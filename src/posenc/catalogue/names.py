@@ -13,7 +13,7 @@ ALIASES = {
     "relative": "shaw", "xl": "transformer_xl", "forgetting": "fox", "forgetting_transformer": "fox", "relative_bias":
     "t5", "cpb": "log_cpb", "swin_v2": "log_cpb", "2d_rope": "axial", "rope_2d": "axial", "rope_mixed": "mixed",
     "2d_alibi": "alibi_2d", "press": "alibi", "contextual": "cope", "clipped_rope": "clipped", "sb": "stick-breaking",
-    "cable": "fox",
+    "cable": "fox", "forget_gate": "fox", "data_dependent_alibi": "data_alibi",
 }  # fmt: skip
 _AS_NEAR = 0.05  # in likeness, from 0 to 1
 

@@ -9,7 +9,6 @@ from posenc.lazy_imports import lazy_names
 if TYPE_CHECKING:
     from posenc.score.cope import CoPE as CoPE
     from posenc.score.dape import DAPE as DAPE
-    from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
     from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
     from posenc.score.forget import ForgetGate as ForgetGate
     from posenc.score.grape import GRAPEA as GRAPEA
@@ -41,7 +40,6 @@ HOMES = {  # the module of each name, in the order of the catalogue
     "posenc.score.shaw": "Shaw",
     "posenc.score.decomposed": "DecomposedRelative",
     "posenc.score.forget": "ForgetGate",
-    "posenc.score.data_alibi": "DataDependentALiBi",
     "posenc.score.path": "PaTH reflected",
     "posenc.score.transformer_xl": "TransformerXL",
     "posenc.score.cope": "CoPE",

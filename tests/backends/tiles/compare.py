@@ -17,7 +17,7 @@ from posenc import ALiBi, AttentionSink, BiasEncoding, ForgetGate, RoPE, ScoreEn
 from posenc.backends.tiles import operator
 from posenc.bias import FIRE, KERPLE
 from posenc.encoding import Context, Encoding
-from posenc.score import DAPE, CoPE, DataDependentALiBi, Shaw, TransformerXL
+from posenc.score import DAPE, CoPE, Shaw, TransformerXL
 from posenc.structure import Column, Decay
 from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
@@ -95,7 +95,7 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "per key, one batch": lambda: [PerKey(of_tokens=False)],
     "fox": lambda: [ForgetGate(DIM, num_heads=HEADS, init_std=1.0)],
     "fox bias": lambda: [ForgetGate(DIM, num_heads=HEADS, kind="bias", decay_time=(2, 200), scaled=True)],
-    "data_alibi": lambda: [DataDependentALiBi(DIM, num_heads=HEADS, bias_init=1.0)],
+    "data_alibi": lambda: [ForgetGate(DIM, num_heads=HEADS, bias_init=1.0)],
     "shaw": lambda: [Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5)],
     "shaw far": lambda: [Shaw(HEAD_DIM, max_distance=90, value_dim=VALUE_DIM, init_std=0.5)],
     "shaw keys": lambda: [Shaw(HEAD_DIM, max_distance=70, values=False, init_std=0.5)],
