@@ -11,7 +11,7 @@ Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805
     GRAPE, in the basis of channel pairs; parameters as in its code.
 Checked against: model-architectures/GRAPE model/llama-mha-grape-m-nonctx.py MSGRAPECommuting, values and gradients.
 Departs from the source: grouped keys have a rule; angles of positions are exact, where that code has float32 products.
-    The contextual form, whose phases are sums over tokens, is a score encoding (`score.grape_context`).
+    The contextual form, whose phases are sums over tokens, is a score encoding (`score.GRAPEContext`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
     from posenc.score.forget import ForgetGate as ForgetGate
     from posenc.score.grape import GRAPEA as GRAPEA
-    from posenc.score.grape_context import GRAPEContext as GRAPEContext
-    from posenc.score.grape_path import GRAPEAP as GRAPEAP
+    from posenc.score.grape import GRAPEAP as GRAPEAP
+    from posenc.score.grape import GRAPEContext as GRAPEContext
     from posenc.score.mixture import Mixture as Mixture
     from posenc.score.path import PaTH as PaTH
     from posenc.score.path import reflected as reflected
@@ -48,9 +48,7 @@ HOMES = {  # the module of each name, in the order of the catalogue
     "posenc.score.mixture": "Mixture",
     "posenc.score.selective_rope": "SelectiveRoPE",
     "posenc.score.repo": "RePo",
-    "posenc.score.grape_context": "GRAPEContext",
-    "posenc.score.grape": "GRAPEA",
-    "posenc.score.grape_path": "GRAPEAP",
+    "posenc.score.grape": "GRAPEContext GRAPEA GRAPEAP",
     "posenc.score.temperature": "LogN PowerTemperature SSMax StepTemperature",
     "posenc.score.remapped": "SelfExtend LeakyReRoPE ReRoPE DualChunk STRING LMInfinite StreamingLLM",
 }
