@@ -55,6 +55,16 @@ def _doctor() -> argparse.ArgumentParser:
         "--compare", nargs=2, metavar=("A", "B"),
         help="print what differs between two checkpoints or configurations in their positions, and examine neither",
     )  # fmt: skip
+    parser.add_argument(
+        "--draft", metavar="DRAFT",
+        help="print whether this draft model of speculative decoding fits the checkpoint, and up to which length",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trainer", metavar="NAME",
+        help="with --engine, print whether both compute one rotation from the file: transformers, trl, axolotl, "
+        "llama-factory, verl, unsloth, litgpt, torchtitan, torchtune, megatron",
+    )  # fmt: skip
+    parser.add_argument("--engine", metavar="NAME", help="vllm, sglang, llama.cpp, mlx-lm or transformers")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
     where.add_argument(

@@ -17,7 +17,8 @@ from posenc.input_files import naming, read_text
 def run(options: Namespace) -> int:
     """Print the findings and write corrections if requested; the exit code of the findings that are left.
 
-    With ``--compare`` print what differs between two checkpoints instead.
+    With ``--compare`` print what differs between two checkpoints instead, with ``--draft`` whether a draft model fits
+    its target, with ``--trainer`` and ``--engine`` whether both compute one rotation from the file.
 
     Raises:
         ValueError: as `posenc.hf.doctor.examine`, `fix` and `compare`, and unless there is one or two to look at.
@@ -25,6 +26,8 @@ def run(options: Namespace) -> int:
     path, out, in_place, as_json = options.path, options.out, options.in_place, options.as_json
     if (path is None) == (options.compare is None):
         raise ValueError("doctor: give one checkpoint to examine, or two after --compare")
+    if options.draft is not None or options.trainer is not None or options.engine is not None:
+        return _run_pair(options)
     if options.compare is not None:
         if out is not None or in_place or options.weights or options.accept:
             raise ValueError("--compare: --fix, --in-place, --weights and --accept are for one checkpoint")
@@ -48,6 +51,32 @@ def run(options: Namespace) -> int:
         after = examine(Path(out or path), **how).accepting(set(options.accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
     return after.exit_code(strict=options.strict)
+
+
+def _run_pair(options: Namespace) -> int:
+    """Print what a draft and its target, or a trainer and an engine, make of the rotation; the exit code."""
+    from posenc.hf.config.rope_config import read_rope
+
+    path = options.path
+    pair = options.trainer is not None
+    one = pair == (options.engine is not None) and pair == (options.draft is None)
+    if path is None or not one or options.out is not None or options.in_place:
+        raise ValueError("doctor: give --trainer and --engine with one model, or --draft DRAFT with its target")
+    with naming(path):
+        config = read_rope(local_source(path))
+    if pair:
+        from posenc.hf.doctor.agreement import examine_agreement
+
+        report = examine_agreement(config, options.trainer, options.engine, str(path))
+    else:
+        from posenc.hf.doctor.draft import examine_draft
+
+        with naming(options.draft):
+            draft = read_rope(local_source(options.draft))
+        report = examine_draft(draft, config, str(options.draft))
+    report = report.accepting(set(options.accept))
+    sys.stdout.write((report.as_json() if options.as_json else str(report)) + "\n")
+    return report.exit_code(strict=options.strict)
 
 
 def _text_of(file: Path) -> str:

@@ -36,14 +36,8 @@ from posenc.hf.sources.load import Config
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
 _TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
-TRAINERS = (
-    "axolotl",
-    "llama-factory",
-    "litgpt",
-    "verl",
-    "torchtitan",
-    "megatron",
-)  # transformers and trl read the file
+TRAINERS = ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron")
+_AS_TRANSFORMERS = {"trl": "transformers", "llamafactory": "llama-factory"}  # other names of programs
 BY_FLAGS = ("vllm", "sglang", "llama.cpp")  # engines whose flags say a rotation
 
 
@@ -131,11 +125,13 @@ class Serving:
         old = self.config.parsed.layers
         return any(not equivalent(rope, old.get(kind)) for kind, rope in self.config.rotations.items())
 
-    def verdict(self, engine: str, blocks: Any = None, spelling: str = "", version: str = "") -> Verdict:
+    def verdict(
+        self, engine: str, blocks: Any = None, spelling: str = "", version: str = "", length: int | None = None
+    ) -> Verdict:
         """What was measured of these blocks in an engine of the table; default: the file's, in its spelling."""
         return verdict(
             engine, self.blocks if blocks is None else blocks, spelling=spelling or spelling_of(self.text_config),
-            model_type=self.model_type, length=self.length, version=version, beyond=self.beyond,
+            model_type=self.model_type, length=length or self.length, version=version, beyond=self.beyond,
             overridden=str(self.config.config.get("model_type")) if self.overridden and self.text_config.path else "",
         )  # fmt: skip
 
@@ -194,7 +190,7 @@ def serve_flags(
         raise ValueError(f"engine_versions must name {', '.join(ENGINES)}, got {shown(engine_versions)}")
     if program is not None and not isinstance(program, str):
         raise ValueError(f"program must be text, got {shown(program)}")
-    program = "transformers" if program == "trl" else program
+    program = _AS_TRANSFORMERS.get(program, program) if program is not None else None
     if program is not None and program not in (*ENGINES, *TRAINERS):
         raise ValueError(f"program must be one of {', '.join((*ENGINES, 'trl', *TRAINERS))}, got {shown(program)}")
     serving = Serving(config, length, folder, exact=exact, versions=dict(engine_versions or {}))
@@ -208,8 +204,7 @@ def serve_flags(
     declared = max((n for n in (max_length(config.text_config), reached) if n), default=None)
     serving = replace(serving, length=length or declared)
     if program in TRAINERS:
-        trainer = import_module(f"posenc.hf.serving.trainers.{program.replace('-', '_')}")
-        return [trainer.line(serving)]
+        return [trainer_line(serving, program)]
     return [line for line in serving_lines(serving) if program in (None, line.engine)]
 
 
@@ -223,6 +218,23 @@ def serving_lines(serving: Serving) -> tuple[Line, ...]:
     if text_config.known or not text_config.model_type or serving.gguf:
         return lines
     return tuple(_unmeasured(line, text_config.model_type, serving.config.config) for line in lines)
+
+
+def trainer_line(serving: Serving, trainer: str) -> Line:
+    """What to set in a trainer of `TRAINERS`."""
+    line: Line = import_module(f"posenc.hf.serving.trainers.{trainer.replace('-', '_')}").line(serving)
+    return line
+
+
+def column_of(engine: str) -> str:
+    """The column of the table of engines that says what an engine computes from a config.json."""
+    return str(_module(engine).COLUMN)
+
+
+def differences_of(serving: Serving, engine: str) -> tuple[str, ...]:
+    """What an engine computes otherwise than a file says, as read in its code and not measured."""
+    found = getattr(_module(engine), "differences", None)
+    return () if found is None else tuple(found(serving))
 
 
 def _module(engine: str) -> Any:

@@ -30,8 +30,14 @@ def line(serving: Serving) -> Line:
 
 def _notes(serving: Serving) -> Iterator[str]:
     yield longrope_note(serving, always=False)
+    if not serving.exact:
+        yield from differences(serving)
+
+
+def differences(serving: Serving) -> Iterator[str]:
+    """What SGLang's code makes of a config otherwise than the file says."""
     declared = max_length(serving.text_config)
-    for _, step in () if serving.exact else steps_of_temperature(serving.config):
+    for _, step in steps_of_temperature(serving.config):
         if declared is not None and declared != step:
             yield (
                 f"sglang computes the step of the temperature from max_position_embeddings ({declared:,} tokens), not "

@@ -36,8 +36,12 @@ def _notes(serving: Serving) -> Iterator[str]:
     yield longrope_note(serving, always=True)
     if serving.overridden and serving.changed:
         yield _DRAFTS
-    if serving.exact:
-        return
+    if not serving.exact:
+        yield from differences(serving)
+
+
+def differences(serving: Serving) -> Iterator[str]:
+    """What vLLM's code makes of a config otherwise than the file says."""
     for beta, step in steps_of_temperature(serving.config):
         key = json.dumps({"llama_4_scaling": {"original_max_position_embeddings": step, "beta": beta}})
         yield (
