@@ -49,8 +49,10 @@ NEEDED = {
     "huggingface": ("transformers",),
     "extend": ("transformers",),
 }
-# run by tests/reference/test_diffusers_page.py, test_vision_page.py, tests/lab
-ELSEWHERE = {"larger-pictures-longer-videos", "vision-transformer-at-another-size", "extending"}
+# run by tests/reference/test_diffusers_page.py, test_vision_page.py, tests/lab, tests/distributed
+ELSEWHERE = {
+    "larger-pictures-longer-videos", "vision-transformer-at-another-size", "extending", "tensor-parallel-and-fsdp2",
+}  # fmt: skip
 PUBLIC = (
     "posenc", "posenc.hf", "posenc.hf.doctor", "posenc.layers", "posenc.positions", "posenc.search", "posenc.testing",
 )  # fmt: skip

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_flag, shown
+from posenc.encoding import RotaryEncoding
 from posenc.frequencies.rotation import Layout
-from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotate import rotate_pairs, tokens_second_last
 from posenc.rotary.rope import RoPE
 
-__all__ = ["position_embeddings", "rotary_embedding"]
+__all__ = ["position_embeddings", "rotary_embedding", "rotate"]
 
 
 def rotary_embedding(
@@ -63,6 +64,35 @@ def rotary_embedding(
             raise ValueError(f"{text}, got {shown(position_ids)} and {shown(cos)}")
         cos, sin = (rows[position_ids].unsqueeze(1) for rows in (cos, sin))
     return rotate_pairs(x, cos, sin, layout)
+
+
+def rotate(
+    encoding: RotaryEncoding, x: Tensor, positions: Tensor, *, token_axis: int = -2, length: int | None = None
+) -> Tensor:
+    """Rotate queries or keys in the memory layout that they have.
+
+    Args:
+        encoding: any rotation that rotates queries and keys alike.
+        x: ``(batch, heads, tokens, head_dim)``, or tokens before heads with ``token_axis=-3``:
+            ``(batch, tokens, heads, head_dim)``, flash-attention's, and ``(total, heads, head_dim)``, its varlen one.
+        positions: as for `RotaryEncoding.table`; of packed texts `posenc.positions.from_cu_seqlens` makes them.
+        token_axis: the axis of ``x`` along which tokens lie, -2 or -3.
+        length: tokens that a length-dependent rotation spans.
+
+    Returns:
+        As ``x``, in its layout.
+
+    Raises:
+        ValueError: for another axis, or shapes that do not fit.
+
+    >>> import torch
+    >>> from posenc import RoPE
+    >>> from posenc.positions import from_cu_seqlens
+    >>> x, cu_seqlens = torch.randn(5, 8, 64), torch.tensor([0, 3, 5])
+    >>> rotate(RoPE(64), x, from_cu_seqlens(cu_seqlens), token_axis=-3).shape
+    torch.Size([5, 8, 64])
+    """
+    return tokens_second_last(encoding.rotate, x, encoding.table(positions, length, like=x), token_axis)
 
 
 def position_embeddings(

@@ -21,12 +21,14 @@ pass is the rotation by the opposite angles; it saves the tables and never x.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from posenc.arguments import TRANSPOSE_HINT
+from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
 from posenc.tracing import exporting, has_tangent, has_transforms, tracing, transformed
@@ -73,6 +75,20 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
         return x
     _through_scratch(x, cos, sin, layout, False, out=x)
     return x
+
+
+def tokens_second_last(rotate: Callable[[Tensor, Table], Tensor], x: Tensor, table: Table, token_axis: int) -> Tensor:
+    """What ``rotate`` makes of ``(batch, heads, tokens, dim)``, for tokens before heads: views both ways, no copy."""
+    if isinstance(token_axis, bool) or token_axis not in (-2, -3) or x.ndim not in (3, 4):
+        raise ValueError(
+            "token_axis must be -2 for (batch, heads, tokens, dim) or -3 for (batch, tokens, heads, dim) and "
+            f"(total, heads, dim), got {token_axis!r} for {tuple(x.shape)}"
+        )
+    whole = x if x.ndim == 4 else x.unsqueeze(0)
+    whole = whole if token_axis == -2 else whole.transpose(1, 2)
+    rotated = rotate(whole, table)
+    rotated = rotated if token_axis == -2 else rotated.transpose(1, 2)
+    return rotated if x.ndim == 4 else rotated.squeeze(0)
 
 
 def check_tokens(x: Tensor, cos: Tensor) -> None:

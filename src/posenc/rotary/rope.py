@@ -33,7 +33,7 @@ from posenc.head_shares import HeadShare
 from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, is_default
 from posenc.rotary._default_tables import default_table
-from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_
+from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_, tokens_second_last
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors, tracing
 
@@ -162,8 +162,14 @@ class RoPE(RotaryEncoding, RoPESpec):
             self._scaled(Spectrum(theta, length, theta.new_ones(()))), of_heads=self._fewest is not None
         )
 
-    def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+    def rotate(self, x: Tensor, table: Table, *, token_axis: int = -2) -> Tensor:
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``.
+
+        ``token_axis=-3``: tokens before heads, ``(batch, tokens, heads, head_dim)`` or flash-attention's packed
+        ``(total, heads, head_dim)``, whose positions `posenc.positions.from_cu_seqlens` makes.
+        """
+        if token_axis != -2:
+            return tokens_second_last(self.rotate, x, table, token_axis)
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
         cos, sin = self._broadcast(table, x) if self._fewest is not None or table[0].ndim > 2 else table

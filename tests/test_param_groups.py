@@ -1,0 +1,72 @@
+"""Groups for optimizers: every trained parameter once, encodings at their rates and without decay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from posenc import Learned, RoPE, T5Bias, list_encodings, param_groups
+from posenc.encoding import Encoding
+from posenc.layers import SelfAttention
+from posenc.score import DAPE
+from posenc.testing import Case
+
+
+def model() -> nn.ModuleList:
+    shared = T5Bias(4)
+    layers = [SelfAttention(32, 4, encodings=[RoPE(8), shared], qk_norm=True, bias=True) for _ in range(2)]
+    return nn.ModuleList([nn.Embedding(10, 32), Learned(32, max_length=16), *layers, nn.LayerNorm(32)])
+
+
+def test_every_parameter_once() -> None:
+    whole = model()
+    groups = param_groups(whole, lr=0.01, weight_decay=0.2)
+    grouped = [p for group in groups for p in group["params"]]
+    assert len({id(p) for p in grouped}) == len(grouped)
+    assert {id(p) for p in grouped} == {id(p) for p in whole.parameters()}
+    of = {id(p): group for group in groups for p in group["params"]}
+    assert of[id(whole[0].weight)]["weight_decay"] == 0.2
+    assert of[id(whole[2].q_norm.weight)]["weight_decay"] == 0.0
+    bias = of[id(whole[2].encodings[1].weight)]
+    assert (bias["weight_decay"], bias["lr"]) == (0.0, pytest.approx(0.3))
+    assert of[id(whole[1].table)]["weight_decay"] == 0.0
+    assert of[id(whole[1].table)]["lr"] == 0.01
+
+
+def test_no_encoding_decays() -> None:
+    """One step with gradients of zero moves what decays, and nothing of any encoding."""
+    encodings: list[Encoding] = []
+    for name in list_encodings():
+        encodings += [] if name == "nope" else Case.from_catalogue(name).make()
+    whole = nn.ModuleList([nn.Linear(4, 4), *encodings])
+    before = {name: p.detach().clone() for name, p in whole.named_parameters()}
+    optimizer = torch.optim.AdamW(param_groups(whole, lr=0.01))
+    for parameter in whole.parameters():
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    optimizer.step()
+    moved = {name for name, p in whole.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {"0.weight"}
+
+
+def test_inner_encodings_and_frozen_parameters() -> None:
+    whole = DAPE(T5Bias(4))
+    rates = {group["lr"] for group in param_groups(whole, lr=1.0)}
+    assert rates == {DAPE.lr_multiplier}
+    whole.bias.weight.requires_grad_(False)
+    assert all(p is not whole.bias.weight for group in param_groups(whole, lr=1.0) for p in group["params"])
+    with pytest.raises(ValueError, match="trained"):
+        param_groups(whole.requires_grad_(False), lr=1.0)
+    with pytest.raises(ValueError, match="lr"):
+        param_groups(whole, lr=-1.0)
+
+
+def test_a_step_trains() -> None:
+    torch.manual_seed(0)
+    whole = SelfAttention(32, 4, encodings=[T5Bias(4)])
+    optimizer = torch.optim.AdamW(param_groups(whole, lr=1e-3))
+    x = torch.randn(2, 8, 32)
+    whole(x).square().sum().backward()
+    before = whole.encodings[0].weight.detach().clone()
+    optimizer.step()
+    assert float((whole.encodings[0].weight - before).abs().max()) == pytest.approx(0.03, rel=1e-3)  # 30 times lr
