@@ -36,7 +36,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from posenc.backends.triton import counts, launch, rotation, softmax, sticks
+from posenc.backends.triton import counts, decode, launch, rotation, softmax, sticks
 from posenc.backends.triton.launch import KernelVisibility
 from posenc.dropout import Dropout
 from posenc.structure import Counts, Sticks
@@ -151,6 +151,10 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
                         out = softmax.attend_softmax(q, k, v, terms, width**-0.5, visibility, **options)
                         learned = [q, k, v, *(t for t in terms if t is not None and t.requires_grad)]
                         torch.autograd.grad(out.float().sum(), learned)
+                    for mode, terms in few().items():
+                        now = f"{mode}, {TYPES[dtype]}, {width} channels, {said}"
+                        plain = q[:, :, :1].detach(), k.detach(), v.detach(), terms
+                        decode.attend_few(*plain, width**-0.5, visibility.causal, visibility.window, None)
                     if width > launch.WIDEST:
                         continue
                     now = f"{TYPES[dtype]}, {width} channels, {said}"
@@ -181,6 +185,16 @@ def modes(width: int, dtype: torch.dtype, *, variants: bool) -> dict[str, tuple[
         found["nothing"] = softmax.Terms(), {}
         found["sink, softcap and dropout"] = softmax.Terms(sink=sink), {"softcap": 50.0, "dropout": Dropout(0.1, seed)}
     return found
+
+
+def few() -> dict[str, decode.DecodeTerms]:
+    """The same of one query."""
+    seen, gates = torch.ones(1, 256, dtype=torch.bool), torch.zeros(1, 4, 256)
+    return {
+        "one query, row": decode.DecodeTerms(row=torch.zeros(4, 256), seen=seen),
+        "one query, slopes": decode.DecodeTerms(slopes=torch.zeros(4), seen=seen),
+        "one query, gates": decode.DecodeTerms(gates=gates, seen=seen),
+    }
 
 
 def cost(launch: Launch, arch: int) -> Cost:

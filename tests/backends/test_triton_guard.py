@@ -20,7 +20,8 @@ KIND = Kind("softmax", ("row", "gates", "causal"), torch.float32, 16, 16, True)
 KINDS = [
     KIND,
     KIND._replace(flags=("slopes", "sink", "window", "causal"), training=False),
-    KIND._replace(flags=("row", "softcap", "dropout", "documents"), dtype=torch.bfloat16),
+    KIND._replace(flags=("row", "softcap", "dropout", "documents", "padding"), dtype=torch.bfloat16),
+    KIND._replace(kernel="few queries", flags=("row", "gates", "causal", "padding"), training=False),
     KIND._replace(kernel="sticks", flags=("vector", "current", "causal")),
     KIND._replace(kernel="counts", flags=("own gates", "causal"), dtype=torch.float16),
 ]
@@ -34,6 +35,7 @@ def _card(monkeypatch, tmp_path):
     monkeypatch.setattr(guard, "_name", lambda device: "a card")
     monkeypatch.setattr(guard, "_folder_key", lambda device: tmp_path.name)
     monkeypatch.setattr(guard, "SIZES", ((2, 4, 2, 20, 30), (1, 2, 1, 25, 25)))
+    monkeypatch.setattr(guard, "FEW_SIZES", ((2, 4, 2, 3, 30), (1, 2, 1, 1, 25)))
     guard._verdicts.cache_clear()
 
 

@@ -25,7 +25,7 @@ from posenc.backends.rewrites import rewritten
 from posenc.backends.triton import launch
 from posenc.backends.triton.launch import Tile
 from posenc.bias import KERPLE, Sandwich
-from posenc.call import AttentionCall, prepare_call
+from posenc.call import AttentionCall, prepare_call, with_structures
 from posenc.weight import AttentionSink
 from tests.samples import gap
 
@@ -129,7 +129,7 @@ def call_of(told: dict[str, object], device: str, dtype: torch.dtype) -> tuple[A
     narrow: torch.dtype = t["dtype"]  # type: ignore[assignment]
     shapes = [(b, h, m, t["width"]), (b, kv, n, t["width"]), (b, kv, n, t["value_width"])]
     numbers = [torch.randn(shape, generator=generator).to(narrow) for shape in shapes]  # type: ignore[arg-type]
-    tensors = [x.to(device, dtype).requires_grad_() for x in numbers]
+    tensors = [x.to(device, dtype).requires_grad_(torch.is_grad_enabled()) for x in numbers]
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     encodings = [module.to(device, wide) for module in encodings_of(told)]
     x = torch.randn(b, n, 6, generator=generator).to(device, wide)
@@ -152,6 +152,29 @@ def _documents(k_ids: Tensor, queries: int) -> tuple[Tensor, Tensor]:
     if queries > keys:
         return torch.nn.functional.pad(k_ids, (queries - keys, 0)), k_ids
     return k_ids[:, keys - queries :], k_ids
+
+
+@kernels
+@pytest.mark.parametrize("seed", range(CALLS // 2))
+def test_few_queries_equal_the_definition(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from posenc.backends.triton import decode
+
+    of, told = random.Random(seed), drawn(seed)
+    monkeypatch.setattr(decode, "BLOCK", of.choice([16, 32]) if DEVICE == "cpu" else decode.BLOCK)
+    monkeypatch.setattr(decode, "_multiprocessors", lambda device: of.choice([1, 8]))
+    told |= {"queries": of.choice([1, 1, 2, 5, 16]), "keys": of.randint(1, 150), "dropout": 0.0}
+    told["queries"] = min(told["queries"], told["keys"])  # type: ignore[type-var]
+    if "gates" in str(told["mode"]):
+        told["documents"] = False
+    with torch.no_grad():
+        wide, *_ = call_of(told, "cpu", torch.float64)
+        call, *_ = call_of(told, DEVICE, told["dtype"])  # type: ignore[arg-type]
+        assert backend.unsupported(call) is None
+        assert backend.kernel_of(with_structures(call)) == "few queries"
+        got, right = backend.run(call), dense.run(wide)
+    assert got.dtype == told["dtype"]
+    bound = BOUND[told["dtype"]] * max(float(right.abs().max()), 1.0)  # type: ignore[index]
+    assert gap(got.cpu().double(), right) <= bound, told
 
 
 @kernels

@@ -166,7 +166,7 @@ def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
 
     Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
     """
-    keys, dtype, sums = gates.shape[-1], gates.dtype, running_sums(gates, visible)
+    keys, dtype, sums = gates.shape[-1], gates.dtype, running_sums(gates, visible.mask, visible.segments)
     own_key = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
     # Under softmax a number that all keys of a query share has no effect: the sums at queries carry no gradient, and
     # neither does the part of a sum that float32 drops.
@@ -176,14 +176,20 @@ def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
     return GateSums(near, rest[0], near_keys, rest[1])
 
 
-def running_sums(gates: Tensor, visible: Visible) -> Tensor:
-    """Sums over each key and all visible keys of its document before it, float64 ``(batch | 1, heads, keys)``."""
+def running_sums(gates: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Sums over each key and all visible keys of its document before it, float64 ``(batch | 1, heads, keys)``.
+
+    Args:
+        gates: ``(batch | 1, heads, keys)``.
+        mask: ``(batch | 1, heads | 1, 1, keys)`` bool, which keys are visible.
+        segments: documents of queries and of keys, ``(batch | 1, keys)``.
+    """
     wide = gates.double()
-    if visible.mask is not None:
-        wide = wide * visible.mask[:, :, 0]
-    if visible.segments is None:
+    if mask is not None:
+        wide = wide * mask[:, :, 0]
+    if segments is None:
         return wide.cumsum(-1)
-    order = visible.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
+    order = segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
     wide = wide.expand(max(len(wide), len(order)), -1, -1)
     order = order.expand(len(wide), wide.shape[1], -1)
     return torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))

@@ -26,6 +26,7 @@ from posenc.call import AttentionCall, with_structures
 from posenc.structure import Counts, Decay, Row, Sticks, Structure, running_sums
 from posenc.tracing import exporting
 
+FEW = 16  # queries of a decode step
 MOST = 256  # positions of counts: rows of z must stay near the processor
 CAPABILITY = (8, 0)  # of the oldest GPUs that the kernels are compiled for: asynchronous copies, bfloat16
 
@@ -57,19 +58,35 @@ def unsupported(call: AttentionCall) -> str | None:
     if any(encoding.scope.narrows for encoding in call.score):
         return "kernels know no keys that an encoding hides"
     call = with_structures(call)
-    reason = visibility_refusal(call.visibility)
+    reason = visibility_refusal(call)
     if reason is not None:
         return reason
-    if kernel_of(call) == "softmax":
-        return _unsupported_softmax(call)
-    return _unsupported_alone(call)
+    if kernel_of(call) in ("sticks", "counts"):
+        return _unsupported_alone(call)
+    return _unsupported_softmax(call)
 
 
 def kernel_of(call: AttentionCall) -> str:
-    """Which kernels a call is for: softmax, sticks or counts."""
+    """Which kernels a call whose structures have been asked is for: softmax, few queries, sticks or counts."""
     if call.weight is not None and isinstance(call.weight.fast_form(), Sticks):
         return "sticks"
-    return "counts" if any(isinstance(part, Counts) for part in _structures(call)) else "softmax"
+    parts = list(_structures(call))
+    if any(isinstance(part, Counts) for part in parts):
+        return "counts"
+    decodes = call.q.shape[2] <= FEW and call.dropout is None and not _trains(call)
+    if decodes and call.segments is not None:  # gates are summed over all keys there, not over those of a document
+        decodes = not any(isinstance(part, Decay) for part in parts)
+    return "few queries" if decodes else "softmax"
+
+
+def _trains(call: AttentionCall) -> bool:
+    """Whether a backward pass may follow, through queries, biases or what structures were stated of."""
+    if call.training or not torch.is_grad_enabled():
+        return call.training
+    tensors = [t for part in _structures(call) if part is not None for t in part.tensors().values()]
+    weights = None if call.weight is None else call.weight.fast_form()
+    tensors += [] if weights is None else list(weights.tensors().values())
+    return any(t.requires_grad for t in tensors)
 
 
 def _structures(call: AttentionCall) -> Iterator[Structure | None]:
@@ -133,26 +150,22 @@ def kind_of(call: AttentionCall) -> Kind:
     """What `guard` checks once for all calls like this one, which `unsupported` allows."""
     call = with_structures(call)
     kernel, flags = kernel_of(call), []
-    if kernel == "softmax":
+    if kernel in ("softmax", "few queries"):
         terms = terms_of(call)
         flags += [name for name in ("row", "slopes", "gates", "sink") if getattr(terms, name) is not None]
         flags += ["softcap"] if call.softcap is not None else []
         flags += ["dropout"] if call.dropout is not None else []
-        trained = [t for t in (terms.row, terms.gates, terms.sink) if t is not None]
     elif call.weight is not None:
         sticks = call.weight.fast_form()
         assert isinstance(sticks, Sticks)
         flags += [sticks.remainder] + ["current"] * sticks.attend_current
-        trained = [] if sticks.vector is None else [sticks.vector]
     else:
         (counts,) = _structures(call)
         assert isinstance(counts, Counts)
         flags += ["own gates"] if counts.queries is not None or counts.keys is not None else []
-        trained = [t for t in (counts.table, counts.queries, counts.keys) if t is not None]
     flags += ["causal"] * (call.causal is True) + ["window"] * (call.window is not None)
-    flags += ["documents"] if call.segments is not None or call.mask is not None else []
-    training = call.training or (torch.is_grad_enabled() and any(t.requires_grad for t in trained))
-    return Kind(kernel, tuple(flags), call.q.dtype, call.q.shape[3], call.v.shape[3], training)
+    flags += ["documents"] * (call.segments is not None) + ["padding"] * (call.mask is not None)
+    return Kind(kernel, tuple(flags), call.q.dtype, call.q.shape[3], call.v.shape[3], _trains(call))
 
 
 class _Terms(NamedTuple):
@@ -186,23 +199,27 @@ def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
     call = with_structures(call)
     kernel = kernel_of(call)
-    if kernel != "softmax":
+    if kernel in ("sticks", "counts"):
         return f"a kernel of its own for {kernel}, in Triton"
     terms = terms_of(call)._asdict()
-    said = {"row": "a bias by distance", "slopes": "slopes", "gates": "forget gates", "sink": "a sink"}
-    added = [words for name, words in said.items() if terms[name] is not None]
-    return f"one softmax kernel under {', '.join(added) or 'no bias'}, in Triton"
+    names = {"row": "a bias by distance", "slopes": "slopes", "gates": "forget gates", "sink": "a sink"}
+    added = [words for name, words in names.items() if terms[name] is not None]
+    said = "one softmax kernel" if kernel == "softmax" else "softmax of few queries by parts of the keys"
+    return f"{said} under {', '.join(added) or 'no bias'}, in Triton"
 
 
 def run(call: AttentionCall) -> Tensor:
     """Attention by one of the kernels, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     call = with_structures(call)
-    qkv, visibility, kernel = (call.q, call.k, call.v), kernel_visibility(call.visibility), kernel_of(call)
+    qkv, kernel = (call.q, call.k, call.v), kernel_of(call)
+    if kernel == "few queries":
+        return _run_few(call)
+    visibility = kernel_visibility(call)
     if kernel == "softmax":
         from posenc.backends.triton.softmax import Terms, attend_softmax
 
         row, slopes, gates, sink = terms_of(call)
-        sums = None if gates is None else running_sums(gates, call.visibility)
+        sums = None if gates is None else running_sums(gates, call.mask, call.segments)
         terms = Terms(row, slopes, sums, sink)
         return attend_softmax(*qkv, terms, call.scale, visibility, call.softcap, call.dropout)
     if kernel == "sticks":
@@ -217,3 +234,17 @@ def run(call: AttentionCall) -> Tensor:
     (counts,) = _structures(call)
     assert isinstance(counts, Counts)
     return attend_counts(*qkv, counts, call.scale, visibility)
+
+
+def _run_few(call: AttentionCall) -> Tensor:
+    """Few queries, without a backward pass: padding as it is, documents as numbers."""
+    from posenc.backends.triton.decode import DecodeTerms, attend_few
+
+    row, slopes, gates, sink = terms_of(call)
+    seen = None if call.mask is None else call.mask[:, 0, 0]
+    ids: tuple[Tensor | None, Tensor | None] = (None, None)
+    if call.segments is not None:
+        visibility = kernel_visibility(call.replace(mask=None))
+        ids = visibility.q_ids, visibility.k_ids
+    terms = DecodeTerms(row, slopes, gates, sink, seen, *ids)
+    return attend_few(call.q, call.k, call.v, terms, call.scale, call.causal is True, call.window or 0, call.softcap)

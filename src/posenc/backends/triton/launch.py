@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from posenc.visibility import VisibilityMask
+from posenc.call import AttentionCall
 
 # Reasonable for Hopper and for widths of 64 to 128: tiles fit its shared memory. None of these was measured.
 TILE = 64  # queries, and keys, of a tile in half precision; half as many in float32
@@ -34,17 +34,19 @@ class KernelVisibility(NamedTuple):
     k_ids: Tensor | None  # int64 (batch | 1, keys)
 
 
-def kernel_visibility(visibility: VisibilityMask) -> KernelVisibility:
+def kernel_visibility(call: AttentionCall) -> KernelVisibility:
     """The visibility of a call whose `visibility_refusal` is None: hidden keys belong to a document of nobody."""
-    causal, window = visibility.causal is True, visibility.window or 0
-    if visibility.segments is None and visibility.mask is None:
+    causal, window, queries, keys = call.causal is True, call.window or 0, call.q.shape[2], call.k.shape[2]
+    seen = None if call.mask is None else call.mask[:, 0, 0]
+    if call.segments is None and seen is None:
         return KernelVisibility(causal, window, None, None)
-    q_ids = k_ids = torch.zeros(1, 1, dtype=torch.int64, device=visibility.q_pos.device)
-    if visibility.segments is not None:
-        q_ids, k_ids = (ids.long() for ids in visibility.segments)
-    queries, keys = visibility.q_pos.shape[-1], visibility.k_pos.shape[-1]
-    if visibility.mask is not None:
-        k_ids = torch.where(visibility.mask[:, 0, 0], k_ids, _NOBODY)
+    if call.segments is None:
+        assert seen is not None
+        q_ids, k_ids = torch.ones(1, queries, dtype=torch.int64, device=call.q.device), seen.long()
+    else:
+        q_ids, k_ids = (ids.long() for ids in call.segments)
+        if seen is not None:
+            k_ids = torch.where(seen, k_ids, _NOBODY)
     return KernelVisibility(
         causal,
         window,
@@ -53,11 +55,11 @@ def kernel_visibility(visibility: VisibilityMask) -> KernelVisibility:
     )
 
 
-def visibility_refusal(visibility: VisibilityMask) -> str | None:
-    """What kernels do not support of this visibility, or None."""
-    if visibility.causal == "positions":
+def visibility_refusal(call: AttentionCall) -> str | None:
+    """What kernels do not support of a call's visibility, or None."""
+    if call.causal == "positions":
         return "kernels know the order of indices, not the order of positions"
-    if visibility.mask is not None and visibility.mask.shape[1:3] != (1, 1):
+    if call.mask is not None and call.mask.shape[1:3] != (1, 1):
         return "kernels know masks per key, not per head or per query"
     return None
 

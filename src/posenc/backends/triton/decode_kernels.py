@@ -1,0 +1,156 @@
+"""Kernels of softmax attention of few queries over many keys, as in decode steps: parts of the keys, and their join.
+
+One program for each part and key head, so that a step fills the device; the heads of a group and their queries are the
+rows of its tile, and each key is loaded once. Logits as in `softmax_kernels`, but for
+
+    GATES   a part sums its gates from its newest key back, and leaves its total: s_ij has the gates of its own part
+            alone, and `joined` adds those of all newer parts. So no sum over all keys is made first. Queries that are
+            not the newest take off the gates of keys after them.
+    SEEN    keys that are hidden from all queries, one byte each; they forget nothing
+
+Source: Dao, Haziza, Massa, Sizov: Flash-Decoding for long-context inference, 2023, for the split of the keys.
+"""
+
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call,untyped-decorator"
+# ruff: noqa: N803
+# Triton has no types, and is not there on most machines; its constants are arguments in capitals.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from posenc.backends.triton.softmax_kernels import capped
+from posenc.backends.triton.tile import LOG2_E, product
+
+LENGTHS = ["queries", "keys", "window", "low", "blocks_each"]
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def parts(
+    q, k, v, row, slopes, gates, q_ids, k_ids, seen_keys, results, norms, totals, scale, cap,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, row_head, row_entry,
+    gate_batch, gate_head, gate_key, ids_q, ids_k, seen_batch,
+    heads, group, queries, keys, window, low, blocks_each,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, SEEN: tl.constexpr, ROW: tl.constexpr,
+    SLOPES: tl.constexpr, GATES: tl.constexpr, CAP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
+    MOST: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr,
+):  # fmt: skip
+    """Of one part: results still to be divided, the largest logit and the norm of each query, and the sum of gates.
+
+    ``results`` (batch, heads, queries, parts, DV), ``norms`` (…, parts, 2), ``totals`` (batch, heads, parts), float32.
+    """
+    which, number, count = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    kv_heads = heads // group
+    b, kv = which // kv_heads, which % kv_heads
+    rows = tl.arange(0, ROWS)
+    member, i = rows // queries, rows % queries
+    exists = member < group
+    h = kv * group + member
+    own = i + (keys - queries)
+    d, dv = tl.arange(0, WIDTH), tl.arange(0, VALUES)
+    inside = exists[:, None] & (d < D)[None, :]
+    q_at = b * q_batch + h * q_head + i * q_row
+    q_tile = tl.load(q + q_at[:, None] + d[None, :], mask=inside, other=0.0)
+    k_start, v_start = k + b * k_batch + kv * k_head, v + b * v_batch + kv * v_head
+    # Blocks are counted from the newest key back, which lies at the end of block 0.
+    first, stop = number * blocks_each, (number + 1) * blocks_each
+    stop = tl.minimum(stop, tl.cdiv(tl.maximum(keys - low, 0), BN))
+    total = tl.zeros((ROWS, VALUES), tl.float32)
+    norm, best = tl.zeros((ROWS,), tl.float32), tl.full((ROWS,), float("-inf"), tl.float32)
+    passed = tl.zeros((ROWS,), tl.float32)  # gates of newer keys of this part
+    slope, centre, after = passed, passed, passed
+    if SLOPES:
+        slope = tl.load(slopes + h, mask=exists, other=0.0)
+    if ROW and not SINK:
+        centre = tl.load(row + h * row_head + (queries - 1) * row_entry, mask=exists, other=0.0).to(tl.float32)
+    if GATES:
+        newer = keys - 1 - tl.arange(0, MOST)
+        of_newer = b * gate_batch + h[:, None] * gate_head + newer[None, :] * gate_key
+        counts = exists[:, None] & (newer[None, :] > own[:, None])
+        if SEEN:
+            counts &= (tl.load(seen_keys + b * seen_batch + newer, mask=newer >= 0, other=0) != 0)[None, :]
+        after = tl.sum(tl.load(gates + of_newer, mask=counts, other=0.0).to(tl.float32), 1)
+    doc_i = rows
+    if IDS:
+        doc_i = tl.load(q_ids + b * ids_q + i, mask=exists, other=0)
+    for block in range(first, stop):
+        j = keys - (block + 1) * BN + tl.arange(0, BN)
+        there = j >= low
+        k_tile = tl.load(
+            k_start + j.to(tl.int64)[:, None] * k_row + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0
+        )
+        s = product(q_tile, tl.trans(k_tile), EXACT) * scale
+        if CAP:
+            s, _ = capped(s, cap)
+        n = own[:, None] - j[None, :]
+        seen = exists[:, None] & there[None, :]
+        if CAUSAL:
+            seen &= n >= 0
+        if WINDOW:
+            seen &= (n < window) & (n > -window)
+        if IDS:
+            doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
+            seen &= doc_i[:, None] == doc_j[None, :]
+        open_keys = there
+        if SEEN:
+            open_keys = there & (tl.load(seen_keys + b * seen_batch + j, mask=there, other=0) != 0)
+            seen &= open_keys[None, :]
+        if ROW:
+            entry = h[:, None] * row_head + (n + (queries - 1)) * row_entry
+            s += tl.load(row + entry, mask=exists[:, None] & there[None, :], other=0.0).to(tl.float32) - centre[:, None]
+        if SLOPES:
+            s -= slope[:, None] * tl.abs(n).to(tl.float32)
+        if GATES:
+            at = b * gate_batch + h[:, None] * gate_head + j[None, :] * gate_key
+            gate = tl.load(gates + at, mask=exists[:, None] & open_keys[None, :], other=0.0).to(tl.float32)
+            # of the keys after each: a sum that begins at the newest, less the key's own
+            s += tl.cumsum(gate, 1, reverse=True) - gate + passed[:, None]
+            passed += tl.sum(gate, 1)
+        s = tl.where(seen, s * LOG2_E, float("-inf"))
+        new = tl.maximum(best, tl.max(s, 1))
+        middle = tl.where(new == float("-inf"), 0.0, new)
+        p, shrink = tl.exp2(s - middle[:, None]), tl.exp2(best - middle)
+        v_tile = tl.load(
+            v_start + j.to(tl.int64)[:, None] * v_row + dv[None, :], mask=there[:, None] & (dv < DV)[None, :], other=0.0
+        )
+        total = total * shrink[:, None] + product(p.to(v_tile.dtype), v_tile, EXACT)
+        norm, best = norm * shrink + tl.sum(p, 1), new
+    to = ((b * heads + h) * queries + i) * count + number
+    tl.store(results + to[:, None] * DV + dv[None, :], total, mask=exists[:, None] & (dv < DV)[None, :])
+    tl.store(norms + 2 * to, best - after * LOG2_E, mask=exists)
+    tl.store(norms + 2 * to + 1, norm, mask=exists)
+    if GATES:
+        tl.store(totals + (b * heads + h) * count + number, passed, mask=exists & (i == 0))
+
+
+@triton.jit(do_not_specialize=["queries", "count"])
+def joined(
+    results, norms, totals, sink, out, heads, queries, count,
+    GATES: tl.constexpr, SINK: tl.constexpr, PARTS: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """The result of one query of one head."""
+    which = tl.program_id(0).to(tl.int64)
+    of_head = which // queries
+    number, dv = tl.arange(0, PARTS), tl.arange(0, VALUES)
+    there = number < count
+    best = tl.load(norms + 2 * (which * count + number), mask=there, other=float("-inf"))
+    norm = tl.load(norms + 2 * (which * count + number) + 1, mask=there, other=0.0)
+    if GATES:  # part 0 has the newest keys
+        gates = tl.load(totals + of_head * count + number, mask=there, other=0.0)
+        best += (tl.cumsum(gates, 0) - gates) * LOG2_E
+    best = tl.where(norm > 0, best, float("-inf"))
+    largest = tl.max(best, 0)
+    if SINK:
+        logit = tl.load(sink + of_head % heads).to(tl.float32) * LOG2_E
+        largest = tl.maximum(largest, logit)
+    middle = tl.where(largest == float("-inf"), 0.0, largest)
+    factor = tl.exp2(best - middle)
+    every = tl.sum(norm * factor, 0)
+    if SINK:
+        every += tl.exp2(logit - middle)
+    inside = there[:, None] & (dv < DV)[None, :]
+    of_parts = tl.load(results + (which * count + number)[:, None] * DV + dv[None, :], mask=inside, other=0.0)
+    total = tl.sum(of_parts * factor[:, None], 0) / tl.where(every > 0, every, 1.0)
+    tl.store(out + which * DV + dv, total.to(out.dtype.element_ty), mask=dv < DV)
