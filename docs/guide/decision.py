@@ -1,17 +1,30 @@
-"""The decision page: a default and its exceptions on one screen, a form that answers, and the evidence folded below."""
+"""The decision page: a form that answers for a released model, a pasted config or a new model, and the defaults."""
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import json
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlencode
 
 from guide.methods import escaped, file_of
+from guide.models import ReleasedModel, released_models
 from posenc.catalogue import CATALOGUE
-from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
+from posenc.explorer.forms import forms
+from posenc.explorer.page import numbers_script
+from posenc.hf import read_rope
+from posenc.hf.explanation.layer_facts import model_from_config
+from posenc.hf.plan.plan import Plan, Refused, plan_or_refusal
+from posenc.hf.serving.lines import engine_lines
+from posenc.recommend import SOURCES, Needs, recommend
 from posenc.recommend.compiled import as_script
-from posenc.recommend.rule import SECTIONS
-from posenc.recommend.rules_of_thumb import Judgement, rules_of_thumb
+from posenc.recommend.from_config import checkpoint_of, kind_of
+from posenc.recommend.rules_of_thumb import rules_of_thumb
 
-RULES = "recommend-rules.js"  # next to docs/assets/recommend.js
+RULES, KNOWN = "recommend-rules.js", "recommend-models.js"  # next to docs/assets/recommend.js
+LENGTHS = (32768, 131072, 262144, 1048576)  # tokens that a released model may be asked for
 SITUATIONS: dict[str, Needs] = {
     "A new language model, 4k in training, 128k wanted": Needs(length=131072),
     "The same, served by vLLM": Needs(length=131072, engine="vllm"),
@@ -49,19 +62,23 @@ SITUATIONS: dict[str, Needs] = {
 }  # fmt: skip
 _INTRO = """# Which positional encoding?
 
-**For a new decoder language model: RoPE, in the half layout, unless one of these applies.** Every sentence says what it
-rests on: *practice* (which models, with sources), *measured here* (a record of this project, with its scope), *by
-definition*, the *engine table*, or that it is *not known*. `posenc recommend` gives the same answers on a terminal, and
-with a configuration it uses that model's own facts: `posenc recommend path/to/config.json --length 131072`.
-"""
-_FORM = """## Ask
+**For a new decoder language model: RoPE, in the half layout, unless one of the defaults below applies. To extend a
+trained one: the recipe that its model card documents, else YaRN.** Choose your model, paste its config, or describe
+a new one:
 
-<div id="recommend" markdown="0"><p>This form needs JavaScript. Without it: <code>posenc recommend --help</code>, or the
-situations below.</p></div>
-<script src="assets/recommend-rules.js"></script>
-<script src="assets/recommend.js"></script>
 """
-_THUMB = """## Thirteen rules of thumb
+_FORM = """<div id="recommend" markdown="0"><p>This form needs JavaScript. Without it:
+<code>posenc recommend --help</code>, or the defaults below.</p></div>
+<script src="assets/recommend-rules.js"></script>
+<script src="assets/recommend-models.js"></script>
+<script src="assets/recommend.js"></script>
+
+`posenc recommend path/to/config.json --length 131072` gives the same answers on a terminal. Each sentence has its kind
+of evidence: *practice* (what released models do, with sources), *measured here* (a recorded run, with its scope), *by
+definition*, the *engine table*, or *not known*.
+
+"""
+_THUMB = """## Thirteen common rules "use X if …", checked
 
 Notes for learners say "use X if …" thirteen times. Each condition has a verdict on the advice: *true*, *depends* (on
 what, it says), *false*, *inconclusive*, or *not tested here*.
@@ -70,8 +87,23 @@ what, it says), *false*, *inconclusive*, or *not tested here*.
 
 def decision() -> str:
     """The page, as Markdown."""
-    parts = [_INTRO, _FORM, "## Defaults by situation\n", exceptions(), _situations(), _THUMB, _thumb()]
+    parts = [_INTRO + _FORM, "## Defaults by situation\n", defaults(), _THUMB, _thumb()]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def defaults() -> str:
+    """A table of all situations, each with its default; the form makes links of the titles, which fill it in."""
+    rows = [f'| <span data-needs="{escape(address(needs))}">{escaped(title)}</span> | '
+            f"{escaped(recommend(needs).default)} |" for title, needs in SITUATIONS.items()]  # fmt: skip
+    return "\n".join(["| situation | default |", "| --- | --- |", *rows]) + "\n"
+
+
+def address(needs: Needs) -> str:
+    """The state of the form for these needs, as its address has it."""
+    names = ("model", "kind", "task", "train_length", "length", "engine")
+    state = {name: getattr(needs, name) for name in names}
+    state |= {"memory": f"{needs.memory:g}"} if needs.memory is not None else {}
+    return urlencode(state | ({"tune": "true"} if needs.tune else {}))
 
 
 def rules_script() -> str:
@@ -79,40 +111,47 @@ def rules_script() -> str:
     return as_script()
 
 
-def exceptions() -> str:
-    """A table of all situations, each with its default."""
-    rows = [f"| [{escaped(title)}](#{anchor(title)}) | {escaped(recommend(needs).default)} |"
-            for title, needs in SITUATIONS.items()]  # fmt: skip
-    return "\n".join(["| situation | default |", "| --- | --- |", *rows]) + "\n"
+def models_script() -> str:
+    """The answers for released models, and the explorer's reader of a pasted config."""
+    data = {**_answers(), "forms": forms()}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f"{{\n{numbers_script()}\nwindow.posencModels = {{...{text}, numbers}};\n}}\n"
 
 
-def anchor(title: str) -> str:
-    """The address of a situation on the page."""
-    return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
+def _answers() -> dict[str, Any]:
+    """By model, length and whether it may be fine-tuned; texts that many of them share are indices of a list."""
+    texts: dict[Any, int] = {}
+    models = {
+        model.model: {"declared": model.declared, "answers": dict(_answers_for(model, texts))}
+        for model in released_models()
+        if model.declared and model.causal
+    }
+    return {"lengths": LENGTHS, "models": models, "texts": list(texts)}
 
 
-def _situations() -> str:
-    parts = ["## Situations, with evidence\n"]
-    for title, needs in SITUATIONS.items():
-        parts += [f'<details id="{anchor(title)}" markdown="1">', f"<summary>{escaped(title)}</summary>", "",
-                  *_answer(recommend(needs)), "", "</details>", ""]  # fmt: skip
-    return "\n".join(parts)
+def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The answers of `recommend`, with the command that carries it out and the lines of the engines."""
 
+    def index(*text: Any) -> int:
+        return texts.setdefault(text, len(texts))
 
-def _answer(answer: Answer) -> list[str]:
-    first, *rest = answer.sentences
-    lines = [f"*{escaped(answer.question)}*", "", f"**{escaped(first.text)}** {_basis(first)}", ""]
-    for sentence in rest:
-        label = SECTIONS[sentence.section]
-        if sentence.section == "check" and sentence.text.startswith("posenc "):
-            lines.append(f"- {label}: `{sentence.text}`")
-        else:
-            lines.append(f"- {label}: {escaped(sentence.text)} {_basis(sentence)}")
-    return lines
-
-
-def _basis(sentence: Sentence | Judgement) -> str:
-    return f"({sentence.basis}: {', '.join(_linked(key) for key in sentence.sources)})"
+    config = read_rope(model.config)
+    layers = model_from_config(config)
+    checkpoint, kind = checkpoint_of(config, layers, Path(model.model)), kind_of(config, layers)
+    trained = checkpoint.declared or LENGTHS[0]
+    for length in LENGTHS:
+        plan = plan_or_refusal(model.config, length) if length > trained else None
+        change = plan.change if isinstance(plan, Plan) else None
+        served = plan.applied_to(model.config) if isinstance(plan, Plan) else model.config
+        lines = [] if isinstance(plan, Refused) else engine_lines(served, length, "DIR" if change else model.model)
+        shared = {
+            "command": index(plan.command(model.model)) if isinstance(plan, Plan) and change else None,
+            "serve": [index(line.name, line.command, line.text) for line in lines if line.command],
+        }
+        for tune in (False, True):
+            needs = Needs("checkpoint", kind, "general", trained, length, tune=tune, checkpoint=checkpoint)
+            sentences = [index(s.section, s.text, s.basis, tuple(s.sources)) for s in recommend(needs).sentences]
+            yield f"{length}{'+tune' if tune else ''}", {"sentences": sentences, **shared}
 
 
 def _linked(key: str) -> str:
@@ -128,7 +167,13 @@ def _thumb() -> str:
     parts = []
     for name, judgements in rules_of_thumb().items():
         entry = CATALOGUE[name]
-        rows = [f"| {escaped(j.condition)} | {j.verdict} | {escaped(j.text)} {_basis(j)} |" for j in judgements]
-        head = f"### Use {name} if\n\n[{escaped(entry.title)}](methods/{file_of(entry)})\n"
-        parts.append("\n".join([head, "| you want | verdict | why |", "| --- | --- | --- |", *rows, ""]))
+        rows = [
+            f"| {escaped(j.condition)} | {j.verdict} | {escaped(j.text)} "
+            f"({j.basis}: {', '.join(_linked(key) for key in j.sources)}) |"
+            for j in judgements
+        ]
+        head = f'<details markdown="1">\n<summary>Use {name} if …</summary>\n'
+        page = f"[{escaped(entry.title)}](methods/{file_of(entry)})\n"
+        heads = ("| you want | verdict | why |", "| --- | --- | --- |")
+        parts.append("\n".join([head, page, *heads, *rows, "", "</details>", ""]))
     return "\n".join(parts)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from guide.decision import RULES, rules_script
+from guide.decision import KNOWN, RULES, models_script, rules_script
 from guide.lists import bibliography
 from guide.mathml import with_mathml
 from guide.methods import PLACES, file_of, page_of, pictured, short_title
@@ -60,6 +60,7 @@ def stage(into: Path) -> None:
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
     _write(docs / EXPLORER, explorer_page([], home="../explorer.html"))
     _write(docs / "assets" / RULES, rules_script())
+    _write(docs / "assets" / KNOWN, models_script())
     (into / "mkdocs.yml").write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
 
 

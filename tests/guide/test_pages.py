@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from html import escape
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -17,9 +19,10 @@ pytest.importorskip("griffe", reason="needs the extra docs")
 
 from benchmarks.engines import table as engine_table
 from benchmarks.engines.check import committed
+from guide import decision as decision_page
 from guide import engine_page
 from guide.check import problems_of
-from guide.decision import SITUATIONS, decision
+from guide.decision import LENGTHS, SITUATIONS, address, decision
 from guide.examples import example_of
 from guide.lists import bibliography, table
 from guide.llms import llms_txt
@@ -72,14 +75,23 @@ def test_the_numbers_of_a_methods_page_equal_the_records() -> None:
     assert "https://arxiv.org/abs/2108.12409" in page
 
 
-def test_the_decision_page_has_each_situation_and_each_rule_of_thumb_with_its_evidence() -> None:
+def test_the_decision_page_has_each_situation_and_each_rule_of_thumb() -> None:
     page = decision()
     assert all(f"(methods/{file_of(CATALOGUE[name])})" in page for name in rules_of_thumb())
-    assert all(f"<summary>{title}</summary>" in page for title in SITUATIONS)
-    assert page.startswith("# Which positional encoding?\n\n**For a new decoder language model: RoPE")
-    links = re.findall(r"\]\(#([\w-]+)\)", page)
-    assert len(links) == len(SITUATIONS)
-    assert all(f'id="{link}"' in page for link in links)
+    assert page.startswith("# Which positional encoding?\n")
+    for title, needs in SITUATIONS.items():
+        assert f'<span data-needs="{escape(address(needs))}">{title}</span>' in page
+        state = dict(parse_qsl(address(needs)))
+        assert (state["kind"], int(state["length"]), "tune" in state) == (needs.kind, needs.length, needs.tune)
+
+
+def test_the_form_has_an_answer_of_the_plan_for_each_released_model() -> None:
+    answers = decision_page._answers()
+    qwen = answers["models"]["Qwen/Qwen3-8B"]["answers"]["131072"]
+    assert answers["texts"][qwen["command"]] == ("posenc extend Qwen/Qwen3-8B --length 131072 --config-only --out DIR",)
+    assert {answers["texts"][index][0] for index in qwen["sentences"]} >= {"default", "costs", "check"}
+    assert all(len(model["answers"]) == 2 * len(LENGTHS) for model in answers["models"].values())
+    assert len(answers["models"]) > 30
 
 
 def test_every_how_to_page_is_in_the_navigation() -> None:

@@ -58,10 +58,17 @@ def _escaped(half: re.Match[str]) -> str:
 
 def script() -> str:
     """All files of the page as one classic script; each a block that shares ``numbers`` and ``page``."""
-    files = [f"numbers/{name}.js" for name in NUMBERS] + [f"views/{name}.js" for name in VIEWS]
-    blocks = [f"{{ // {name}\n{_static(name)}}}\n" for name in files]
     first = 'const page = {views: {}, data: JSON.parse(document.getElementById("data").textContent)};\n'
-    return '"use strict";\nconst numbers = {};\n' + first + "".join(blocks)
+    return '"use strict";\n' + numbers_script() + first + _blocks("views", VIEWS)
+
+
+def numbers_script() -> str:
+    """The files that compute, without the page: they fill the constant ``numbers``."""
+    return "const numbers = {};\n" + _blocks("numbers", NUMBERS)
+
+
+def _blocks(folder: str, names: tuple[str, ...]) -> str:
+    return "".join(f"{{ // {folder}/{name}.js\n{_static(f'{folder}/{name}.js')}}}\n" for name in names)
 
 
 def _fire() -> dict[str, Any]:
