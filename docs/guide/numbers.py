@@ -1,24 +1,29 @@
 """The numbers of pages, compared with the records and filled in by ``python docs/build.py --pages``.
 
-A page says where a number comes from in a comment behind it, which no reader of the page sees:
+``numbers.toml`` says where the numbers of a page come from, in the order of the page: the words before a number, and an
+expression,
 
-    RoPE has 2.560<!-- value: text.mean("rope under its window", 16) --> bits at 16×
+    ["RoPE has ", 'text.mean("rope under its window", 16)']
 
 The expression is Python; its vocabulary is `guide.quantities`, `guide.tables` and `guide.models`, with each recorded
 run under the name of its folder (``text-long`` is ``text_long``). The number is written as it was: with as many
 decimals, with a sign if it had one, with ± if it had one. A word such as **three** or **supported** is filled in the
-same way. There are two more comments:
+same way. A third text is where a list or a table ends, all of which is made. What ``checks`` lists must be true.
 
-    <!-- begin: text.changes("holds") -->`stick-breaking` (−0.000), …<!-- end -->      all that stands between is made
-    <!-- check: text.with_verdict("gains") == set() -->                                must be true
+A page is compared with these places marked by comments (`marked`), which may also stand in a page itself:
 
-So prose is free, and a site with a number that differs from its record is not built.
+    2.560<!-- value: text.mean("rope under its window", 16) -->
+    <!-- check: text.with_verdict("gains") == set() -->
+    <!-- begin: text.changes("holds") -->`stick-breaking` (−0.000), …<!-- end -->
+
+So prose is free but for the words before a number, and a site with a number that differs from its record is not built.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -29,7 +34,8 @@ from guide.quantities import QUANTITIES, Estimate, recorded
 from guide.records import ROOT, runs
 from guide.tables import TABLES
 
-NUMBER = r"(?P<sign>[+−])?\d[\d,]*(?:\.(?P<decimals>\d+))?(?P<half> ± \d[\d,]*(?:\.(?P<more>\d+))?)?"
+NUMBER = r"(?P<sign>[+−])?\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?P<half> ± \d+(?:,\d{3})*(?:\.(?P<more>\d+))?)?"
+SHOWN = rf"(?:\*\*[^*\n]+\*\*|{re.sub(r'[?]P<[a-z]+>', '?:', NUMBER)}|[A-Za-z]+)"
 VALUE = re.compile(rf"(?P<shown>{NUMBER}|\*\*[^*\n]+\*\*|[A-Za-z]+)<!-- value: (?P<expression>.+?) -->", re.S)
 REGION = re.compile(r"<!-- begin: (?P<expression>.+?) -->(?P<body>.*?)<!-- end -->", re.S)
 CHECK = re.compile(r"<!-- check: (?P<expression>.+?) -->", re.S)
@@ -37,6 +43,9 @@ OPENING = re.compile(r"<!-- (?:value|begin|check):")
 MARKS = re.compile(r"<!-- (?:(?:value|begin|check): .+?|end) -->", re.S)
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 BUILTINS = (abs, all, any, dict, len, list, max, min, round, set, sorted, sum)
+
+
+PLACES = Path(__file__).with_name("numbers.toml")
 
 
 class Problem(NamedTuple):
@@ -69,6 +78,33 @@ def pages() -> list[Path]:
     """Pages that people write, in which numbers may be marked."""
     docs = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.parent.name != "results"]
     return sorted([ROOT / "README.md", ROOT / "benchmarks" / "README.md", *docs])
+
+
+@cache
+def places() -> dict[str, dict[str, Any]]:
+    """What ``numbers.toml`` says, by page."""
+    return tomllib.loads(PLACES.read_text(encoding="utf-8"))
+
+
+def marked(text: str, numbers: Iterable[Sequence[str]], checks: Iterable[str] = ()) -> str:
+    """A page with a comment at each of its places; a ValueError names words that are not there."""
+    parts, at = [], 0
+    for before, expression, *until in numbers:
+        place = re.compile(_words(before) + ("()" if until else f"({SHOWN})")).search(text, at)
+        end = place and re.compile(_words(until[0]) if until else "").search(text, place.end() + bool(until))
+        if place is None or end is None:
+            raise ValueError(f"the words {until[0] if place else before!r} of {PLACES.name} are not on the page")
+        start, end_of_value = place.start(1), end.start()
+        shown, opening = text[start:end_of_value], "" if not until else f"<!-- begin: {expression} -->"
+        closing = "<!-- end -->" if until else f"<!-- value: {expression} -->"
+        parts += [text[at:start], opening, f"\n\n{shown}\n\n" if until and "\n" in shown else shown, closing]
+        at = end_of_value
+    return "".join([*parts, text[at:], *(f"<!-- check: {check} -->" for check in checks)])
+
+
+def _words(text: str) -> str:
+    """A pattern for words of a page, wherever its lines break."""
+    return r"\s+".join(map(re.escape, text.split(" ")))
 
 
 def filled(text: str) -> tuple[str, list[Problem]]:
@@ -127,8 +163,29 @@ def without_marks(text: str) -> str:
 def problems_of_pages(*, write: bool = False) -> Iterator[str]:
     """What differs from the records on every page; with ``write`` it is put right."""
     for page in pages():
-        text = page.read_text(encoding="utf-8")
-        new, problems = filled(text)
-        yield from (f"{page.relative_to(ROOT)}, {problem}" for problem in problems)
-        if write and new != text:
-            page.write_text(new, encoding="utf-8")
+        text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+        here = places().get(name, {})
+        try:
+            with_places = marked(text, here.get("numbers", ()), here.get("checks", ()))
+        except ValueError as error:
+            yield f"{name}: {error}"
+            continue
+        new, problems = filled(with_places)
+        yield from (f"{name}, {problem}" for problem in problems)
+        if write and new != with_places:
+            page.write_text(unmarked(new, here) if here else new, encoding="utf-8")
+
+
+def unmarked(text: str, here: dict[str, Any]) -> str:
+    """A page without the comments of `marked`; those of its own stay."""
+    for _, expression, *until in here.get("numbers", ()):
+        opening, closing = (f"<!-- begin: {expression} -->", "<!-- end -->") if until else ("", "")
+        if until:
+            head, _, rest = text.partition(opening)
+            body, _, tail = rest.partition(closing)
+            text = head + body.strip("\n") + tail
+        else:
+            text = text.replace(f"<!-- value: {expression} -->", "", 1)
+    for check in here.get("checks", ()):
+        text = text.replace(f"<!-- check: {check} -->", "", 1)
+    return text

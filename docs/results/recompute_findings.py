@@ -3,11 +3,9 @@
     python docs/results/recompute_findings.py [--page FILE]
 
 posenc is not imported: means, intervals and differences are implemented here a second time, from the description in
-docs/compare.md, so that a mistake in posenc's own statistics would show. Each marked number of the page,
-
-    RoPE has 2.560<!-- value: text.mean("rope under its window", 16) --> bits at 16×
-
-is compared with what its expression gives here, to the last digit that the page shows. Exit code 1 where one differs.
+docs/compare.md, so that a mistake in posenc's own statistics would show. docs/guide/numbers.toml has the words before
+each number, and the expression that gives it, in the order of the page. Each number is compared with what its
+expression gives here, to the last digit that the page shows. Exit code 1 where one differs.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import argparse
 import json
 import re
 import sys
+import tomllib
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ from scipy import stats
 
 RESULTS = Path(__file__).resolve().parent
 PAGE = RESULTS.parent / "findings.md"
-NUMBER = r"[+−]?\d[\d,]*(?:\.\d+)?"
-MARKED = re.compile(rf"(?P<mean>{NUMBER})(?: ± (?P<half>{NUMBER}))?<!-- value: (?P<expression>.+?) -->", re.S)
-WORD = re.compile(r"(?P<word>\b[A-Za-z]+)<!-- value: (?P<expression>.+?) -->", re.S)
+PLACES = tomllib.loads((RESULTS.parent / "guide" / "numbers.toml").read_text(encoding="utf-8"))
+NUMBER = r"[+−]?\d+(?:,\d{3})*(?:\.\d+)?"
+SHOWN = rf"(?:(?P<mean>{NUMBER})(?: ± (?P<half>{NUMBER}))?|(?P<word>[A-Za-z]+))"
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -243,11 +242,17 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=PAGE)
     page, wrong, compared = parser.parse_args().page.read_text(encoding="utf-8"), 0, 0
     names = Runs({"context_study": Readings, "round": round, "abs": abs, "min": min, "max": max, "__builtins__": {}})
-    for match in (*MARKED.finditer(page), *WORD.finditer(page)):
-        expression = " ".join(match["expression"].split())
+    at = 0
+    for before, expression in PLACES["docs/findings.md"]["numbers"]:
+        match = re.compile(r"\s+".join(map(re.escape, before.split(" "))) + SHOWN).search(page, at)
+        if match is None:
+            sys.stdout.write(f"not on the page: {before}\n")
+            wrong += 1
+            continue
+        at = match.end()
         value = eval(f"({expression})", {"__builtins__": {}}, names)
         shown = match.groupdict()
-        if "word" in shown:
+        if shown["word"]:
             pairs = [(shown["word"], value)]
             bad = WORDS[int(value)] != shown["word"].lower()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra lab")
 
-from guide.numbers import filled, without_marks
+from guide.numbers import filled, marked, places, unmarked, without_marks
 from guide.quantities import Estimate, recorded
-from guide.records import RECORDS, RESULTS, compact
+from guide.records import RECORDS, RESULTS, ROOT, compact
 
 from posenc.lab.run.records import read_records
 
@@ -96,20 +97,32 @@ def test_compact_records_are_the_same_records(tmp_path: Path) -> None:
     assert facts == same_facts
 
 
-def test_numbers_of_the_context_study_are_the_same_without_posenc(tmp_path: Path) -> None:
-    page = "".join(
-        f"{text}<!-- value: context_study({part!r}).{expression} -->\n"
-        for part, text, expression in (
-            ("likelihood", "1.0 ± 0.1", "mean('cut', 12288)"),
-            ("likelihood", "+1.00000 ± 0.00001", "difference('yarn', 'cut', 2048)"),
-            ("likelihood", "1", "documents('yarn', 12288)"),
-            ("pilot/retrieval", "1", "mean('yarn', 12288, 'niah_single')"),
-            ("pilot/retrieval", "−1", "difference('yarn', 'chunked', 12288, 'niah_single')"),
-        )
-    )
-    file = tmp_path / "page.md"
-    file.write_text(page, encoding="utf-8")
-    command = [sys.executable, str(RESULTS / "recompute_findings.py"), "--page", str(file)]
-    assert "7 numbers compared, 5 differ" in subprocess.run(command, capture_output=True, text=True).stdout
-    file.write_text(filled(page)[0], encoding="utf-8")
-    assert "7 numbers compared, 0 differ" in subprocess.run(command, capture_output=True, text=True).stdout
+def test_the_places_of_every_page_are_found_and_leave_no_trace() -> None:
+    for name, here in places().items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        with_places = marked(text, here.get("numbers", ()), here.get("checks", ()))
+        assert with_places.count("<!-- ") >= len(here.get("numbers", ())) + len(here.get("checks", ())) > 0
+        assert unmarked(with_places, here) == text, name
+
+
+def test_a_number_between_other_words_is_compared_and_lost_words_are_named() -> None:
+    numbers = [["RoPE loses ", 'text.change("rope")'], ["and then ", "12345"]]
+    page = f"First 7 words. RoPE\nloses {CHANGE:.3f} bits, and then 12,345."
+    assert filled(marked(page, numbers))[1] == []
+    ((_, actual, expected, _),) = filled(marked(page.replace("12,345", "12,346"), numbers))[1]
+    assert (actual, expected) == ("12,346", "12,345")
+    with pytest.raises(ValueError, match="and then"):
+        marked(page.replace("and then", "later"), numbers)
+
+
+def test_findings_are_computed_without_posenc_and_a_wrong_digit_is_seen(tmp_path: Path) -> None:
+    """The script of docs/results; the build of the site compares the page with posenc's own statistics."""
+    script = RESULTS / "recompute_findings.py"
+    assert not re.search(r"^(?:from|import) posenc", script.read_text(encoding="utf-8"), re.M)
+    page = (RESULTS.parent / "findings.md").read_text(encoding="utf-8")
+    (tmp_path / "findings.md").write_text(page.replace("+3.284", "+3.283", 1), encoding="utf-8")
+    command = [sys.executable, str(script), "--page", str(tmp_path / "findings.md")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.search(r"(\d+) numbers compared, 1 differ", done.stdout)
+    assert "+3.283" in done.stdout
