@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from posenc import (
     ALiBi,
@@ -98,6 +99,23 @@ def test_recipes():
     ]
     assert parse_encodings("nope", **MODEL) == []
     assert [type(e) for e in parse_encodings("nope+rope", **MODEL)] == [RoPE]
+
+
+def test_scalings_joined_by_name_act_on_one_rotation():
+    words = {"head_dim": 16, "num_heads": 2, "train_length": 64, "max_length": 256}
+    rope, alibi = parse_encodings("longrope+resonance+alibi", **words)
+    assert isinstance(alibi, ALiBi)
+    wavelengths = 2 * torch.pi / rope.spectrum(256).theta
+    assert torch.allclose(wavelengths.round(), wavelengths, rtol=1e-14)
+    plain = create_encoding("longrope", **words).spectrum(256)
+    assert torch.equal(wavelengths.round(), (2 * torch.pi / plain.theta).round())
+    assert rope.spectrum(256).gain == plain.gain
+    assert create_encoding("yarn+resonance", **words, rounding="float32").scaling[1].rounding == "float32"
+    for name in ("rope+alibi", "alibi+yarn"):
+        with pytest.raises(ValueError, match="parse_encodings"):
+            create_encoding(name, **words)
+    with pytest.raises(ValueError, match="rounding"):
+        create_encoding("yarn+resonance", **words, rundung="float32")
 
 
 def test_listing():

@@ -71,6 +71,7 @@ def planned(config: Config, *rows: str) -> dict[str, Planned]:
 def test_a_name_says_method_factor_and_training() -> None:
     assert parse_row("yarn") == MethodRow("yarn", False, None, "")
     assert parse_row("ntk+resonance@32") == MethodRow("ntk", True, 32, "")
+    assert parse_row("longrope+resonance") == MethodRow("longrope", True, None, "")
     assert parse_row("ntk_by_parts+resonance+tuned") == MethodRow("ntk_by_parts", True, None, "tuned")
     assert parse_row("rope+continued") == MethodRow("rope", False, None, "continued")
     assert normalize_row(" YaRN @max", 4) == "yarn@4"
@@ -115,7 +116,7 @@ def test_plans_include_the_base_and_the_control() -> None:
         ("drope+tuned", r"DroPE trains at the training length, not on longer texts: use drope\+continued"),
         ("drope@4", "drope has no factor"),
         ("rope+resonance", "rope has no factor"),
-        ("longrope+resonance", r"\+resonance rounds the frequencies of a factor"),
+        ("dynamic_ntk+resonance", r"\+resonance rounds the frequencies of a factor"),
         ("yarn+alibi", "after the method come"),
         ("rerope+tuned", "moves the distances of a trained model as it is"),
         ("self_extend+resonance", "no \\+tuned, no \\+resonance"),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
+from itertools import groupby
+
+from torch import nn
 
 from posenc.arguments import shown
 from posenc.catalogue.names import resolve, suggestion
 from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.entry import SHAPE as SHAPE
 from posenc.entry import Entry as Entry
+from posenc.entry import nearest
 from posenc.rotary.rope import RoPE
 
 NOPE = Entry(
@@ -81,7 +85,8 @@ def create_encoding(name: str, **shape: object) -> Encoding:
     """One encoding by name, for a model's shape.
 
     Args:
-        name: see `list_encodings`; its class's name or a common alias will do, as for ``posenc info``.
+        name: see `list_encodings`; its class's name or a common alias will do, as for ``posenc info``. Scalings
+            joined by ``+`` act on one rotation, the first one first.
         shape: words that describe the model (dim, num_heads, num_kv_heads, head_dim, max_length, train_length), of
             which the encoding takes what it needs, and options of the encoding. ``train_length`` scales
             length-like options that are not given, such as T5's max_distance. ``dtype`` and ``device`` are of
@@ -92,18 +97,58 @@ def create_encoding(name: str, **shape: object) -> Encoding:
 
     >>> create_encoding("rope", dim=512, num_heads=8, base=500_000.0)
     RoPE(64, base=500000, layout='half')
+    >>> create_encoding("yarn+resonance", head_dim=64, original_length=4096, factor=4.0)
+    RoPE(
+      64, base=10000, layout='half'
+      (scaling): Sequential(
+        (0): YaRN(4, original_length=4096)
+        (1): Resonance()
+      )
+    )
     """
-    return find(name).create(**shape)
+    runs = list(_runs("name", name))
+    if len(runs) != 1:
+        raise ValueError(
+            f"name must be one encoding, or scalings joined by +: parse_encodings({name!r}, …) makes several"
+        )
+    return _created(runs[0], shape)
 
 
 def parse_encodings(recipe: str, **shape: object) -> list[Encoding]:
     """A list of encodings from names joined by ``+``, each as in `create_encoding`; "nope" is the empty list.
 
+    Scalings that follow one another act on one rotation, as in "yarn+resonance+alibi".
+
     >>> parse_encodings("rope+alibi", head_dim=64, num_heads=2)
     [RoPE(64, base=10000, layout='half'), ALiBi(2, slopes=(0.0625, 0.003906))]
     """
-    entries = [find(name.strip()) for name in _text("recipe", recipe).split("+")]
-    return [entry.create(**shape) for entry in entries if entry.encoding is not None]
+    return [_created(run, shape) for run in _runs("recipe", recipe) if run[0].encoding is not None]
+
+
+def _runs(argument: str, recipe: str) -> Iterator[list[Entry]]:
+    """The entries that names joined by ``+`` mean, scalings that follow one another together."""
+    entries = [find(name.strip()) for name in _text(argument, recipe).split("+")]
+    runs = [(scales, list(run)) for scales, run in groupby(entries, lambda entry: entry.scaling is not None)]
+    for scales, run in runs:
+        yield from [run] if scales else [[entry] for entry in run]
+
+
+def _created(run: list[Entry], shape: Mapping[str, object]) -> Encoding:
+    """One encoding: of one entry, or a rotation under several scalings, of which each takes those options it knows."""
+    first, *more = run
+    if not more:
+        return first.create(**shape)
+    known = {*SHAPE, "dtype", "device"}.union(*(entry.takes for entry in run))
+    unknown = next((word for word in shape if word not in known), None)
+    if unknown is not None:
+        names = "+".join(entry.name for entry in run)
+        raise ValueError(f"{names} has no option {unknown!r}{nearest(unknown, sorted(known))}")
+    ropes = [
+        entry.create(**{w: v for w, v in shape.items() if w in (*SHAPE, "dtype", "device") or w in entry.takes})
+        for entry in run
+    ]
+    assert isinstance(ropes[0], RoPE)
+    return ropes[0].replace(scaling=nn.Sequential(*(rope.scaling for rope in ropes)))
 
 
 def _text(name: str, value: object) -> str:

@@ -79,7 +79,8 @@ class RoPE(RotaryEncoding, RoPESpec):
         if isinstance(scaling, Formula):
             scaling = module_of(scaling)
         if scaling is not None and not isinstance(scaling, nn.Module):
-            raise ValueError(f"scaling must be a Scaling, several in nn.Sequential, or None, got {scaling!r}")
+            named = f": create_encoding({scaling!r}, …) makes one by name" if isinstance(scaling, str) else ""
+            raise ValueError(f"scaling must be a Scaling, several in nn.Sequential, or None, got {scaling!r}{named}")
         self.head_dim, self.base, self.layout, self.rotary_dim = head_dim, base, layout, rotary_dim
         self.scaling = scaling
         self._plain = geometric(rotary_dim, base)

@@ -113,8 +113,8 @@ def check_row(row: str, longest: int) -> None:
         raise ValueError(f"{row}: {r.method} moves the distances of a trained model as it is: no +tuned, no +resonance")
     if r.method in DISTANCES and r.factor is not None and not has_factor(r.method):
         raise ValueError(f"{row}: {r.method} has no factor: it does the same in texts of any length")
-    if r.resonance and r.method not in FACTORED:
-        raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
+    if r.resonance and r.method not in (*FACTORED, SEARCHED):
+        raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join([*FACTORED, SEARCHED])})")
     if r.factor is None:
         return
     if r.method in (CLIPPED, DROPPED):
@@ -142,8 +142,9 @@ def scaling(reading: MethodRow, factor: int, trained: Trained, candidate: Candid
     if reading.method == DROPPED:
         return Clipped(trained.pairs, kind="hard")  # every frequency is 0
     if reading.method == SEARCHED:
-        return longrope(candidate or Candidate((1.0,) * trained.pairs, 0), factor, trained)
-    built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)
+        built: nn.Module = longrope(candidate or Candidate((1.0,) * trained.pairs, 0), factor, trained)
+    else:
+        built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)
     return nn.Sequential(built, Resonance()) if reading.resonance else built
 
 

@@ -26,7 +26,6 @@ from posenc.lab.tasks.context_extension import (
     MethodRow,
     check_row,
     has_factor,
-    longrope,
     moved,
     normalize_row,
     parse_row,
@@ -207,7 +206,8 @@ class Extension(Text):
         if parse_row(planned.spec).method == SEARCHED:
             extended, factor = extended_of(model).to(device), options_of(config).fine_tune_length
             candidate = _searched(extended, data, factor, config, device)
-            extended.rope = RoPE(extended.head_dim, scaling=longrope(candidate, factor, trained_of(config)))
+            found = scaling(parse_row(planned.spec), factor, trained_of(config), candidate)
+            extended.rope = RoPE(extended.head_dim, scaling=found)
 
     def amount(self, config: Config) -> int:
         """Bytes."""
