@@ -94,7 +94,24 @@ def _figure() -> argparse.ArgumentParser:
     return parser
 
 
+def _selftest() -> argparse.ArgumentParser:
+    parser = Parser(
+        "selftest",
+        "On an NVIDIA GPU: every kernel in each mode and dtype against float64 on the CPU, then a short benchmark. "
+        "On a CPU: each backend against the definition.",
+        epilog="Exit code: 0 if all that was checked is right, 1 if anything is wrong, 2 for bad usage.",
+    )
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda where PyTorch finds a GPU")
+    parser.add_argument(
+        "--seconds", type=float, default=180.0, metavar="S", help="begin nothing after so long (default: %(default)g)"
+    )
+    parser.add_argument("--no-timings", action="store_true", help="check alone")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print records, one JSON object a line")
+    return parser
+
+
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "list": _list, "info": _info, "recommend": _recommend, "explore": _explore, "figure": _figure,
+    "selftest": _selftest,
     **checkpoints.PARSERS, "engines": engines_parser, "probe": probe_parser,
 }  # fmt: skip

@@ -22,6 +22,7 @@ GROUPS = {
         "list": Command("List the positional encodings and where in attention each one acts.", "posenc.cli.listing"),
         "info": Command("Show one encoding: formula, source, options, cost, attention backend.", "posenc.cli.info"),
         "recommend": Command("Recommend an encoding for a model, with evidence.", "posenc.cli.recommend"),
+        "selftest": Command("Check backends and GPU kernels on this machine, and time calls.", "posenc.cli.selftest"),
     },
     "Extending, serving or debugging a checkpoint:": {
         "explain": Command("Explain the positional encoding of a checkpoint, also per layer.", "posenc.cli.explain"),
