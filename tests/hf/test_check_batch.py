@@ -23,7 +23,9 @@ HYBRIDS = ("bamba", "qwen3_5")
 ENCODERS = ("modernbert",)
 WITHOUT_IDS = ("bloom",)  # its biases go by the mask; position_ids are taken and not read
 TWO_AXES = ("bloom", "posenc-rope", "posenc-learned")  # of a mask: they take no others
-MODELS = ("llama", "mixtral", "gpt2", "bloom", "bamba", "qwen3_5", "modernbert", "posenc-rope", "posenc-learned")
+MODELS = (
+    "llama", "mixtral", "gpt2", "bloom", "bamba", "qwen3_5", "modernbert", "qwen2_vl", "posenc-rope", "posenc-learned",
+)  # fmt: skip
 
 
 def model_of(name: str, implementation: str = "sdpa", dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -34,6 +36,10 @@ def model_of(name: str, implementation: str = "sdpa", dtype: torch.dtype = torch
 
         options = {"encodings": name.removeprefix("posenc-"), "max_position_embeddings": 128}
         return PosencForCausalLM(PosencConfig(**(SIZES | options))).to(dtype).train()
+    if name == "qwen2_vl":
+        model = picture_model().to(dtype)
+        model.set_attn_implementation(implementation)  # type: ignore[operator]
+        return model
     made = {
         "llama": lambda: transformers.LlamaConfig(**SIZES),
         "mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4),
@@ -94,7 +100,10 @@ def right_batches(name: str, seed: int, dtype: torch.dtype) -> Iterator[tuple[st
     yield "padded on the right", padded(seed, left=False), None
     if name != "gpt2":  # whose position ids count padding unless the batch brings its own
         yield "padded on the left", padded(seed, left=True), None
-    if name not in (*HYBRIDS, *ENCODERS, *WITHOUT_IDS):
+    if name == "qwen2_vl":  # documents are told apart by the text's own ids, before the three of M-RoPE
+        four = {"position_ids": packed(seed)["position_ids"].expand(4, -1, -1), "use_cache": False}
+        yield "packed, ids of four axes", packed(seed) | four, documents(packed(seed))
+    elif name not in (*HYBRIDS, *ENCODERS, *WITHOUT_IDS):
         yield "packed", packed(seed) | {"use_cache": False}, None
     if name not in (*HYBRIDS, *ENCODERS, *TWO_AXES):
         batch = packed(seed)
