@@ -37,13 +37,6 @@ from posenc.recommend.rules_of_thumb import rules_of_thumb
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path) -> None:
-    names: dict[str, object] = {"__name__": page.stem}
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
-        exec(compile(block, page.name, "exec"), names)
-
-
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_the_lines_of_a_method_run(name: str) -> None:
     code = example_of(CATALOGUE[name])

@@ -21,7 +21,7 @@ def trained(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
     def make(folder: Path) -> None:
         specs = ["rope", "t5", "learned+shaw", "rope/nope:2"]
-        words = ["compare", *specs, "--data", "headers", "--tokens", "bpe:300", *TINY, "--layers", "2", "--steps", "2"]
+        words = ["compare", *specs, "--data", "python", "--tokens", "bpe:300", *TINY, "--layers", "2", "--steps", "2"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("posenc.lab.execute.local.Local", __import__("tests.lab.conftest", fromlist=["Here"]).Here)
             patch.setattr("vl_convert.vegalite_to_svg", lambda spec: "<svg></svg>")

@@ -15,8 +15,6 @@ from posenc.lab.data.documents import Source, file_documents, folder_documents, 
 from posenc.lab.data.installed import (
     PACKAGES,
     PYTHON,
-    cpp_headers,
-    prose,
     python_sources,
     versions,
     whole_documents,
@@ -35,8 +33,6 @@ class BuiltIn(NamedTuple):
 
 CORPORA = {
     "python": BuiltIn(python_sources, "Python sources", PYTHON),
-    "prose": BuiltIn(prose, "prose of docstrings", PACKAGES),
-    "headers": BuiltIn(cpp_headers, "C++ headers", ("torch",)),
     "documents": BuiltIn(whole_documents, "whole documents of 8 KiB and more", PACKAGES, within_documents=True),
 }
 
