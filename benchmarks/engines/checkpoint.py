@@ -15,7 +15,6 @@ from benchmarks.engines.process import EngineProcess
 from posenc.hf import read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.explanation.report import longest_length, trained_length
 
 
 def check_config(engine: str, config: dict[str, Any], python: str = sys.executable) -> Cell | None:
@@ -35,8 +34,8 @@ def check_config(engine: str, config: dict[str, Any], python: str = sys.executab
         raise ValueError(f"{adapter.name} runs whole models: posenc engines check has what was measured of them")
     read = read_rope(config)
     ropes = [text_rope(rotation) for rotation in read.rotations.values() if rotation is not None]
-    trained = max((length for rope in ropes if (length := trained_length(read, rope))), default=0)
-    longest = max((length for rope in ropes if (length := longest_length(read, rope))), default=0)
+    trained = max((length for rope in ropes if (length := read.facts.trained(rope))), default=0)
+    longest = max((length for rope in ropes if (length := read.facts.reachable(rope))), default=0)
     if not ropes or not longest:
         raise ValueError("the config has no rotation, or does not say its length")
     text_config = find_text_config(config)

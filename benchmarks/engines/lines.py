@@ -510,7 +510,6 @@ def _refuses_itself(line: Line, folder: str) -> bool:
 
 def _judged(line: Line, built: list[Any], config: Config) -> Answer:
     from posenc.hf.config.rotation import text_rope
-    from posenc.hf.explanation.report import trained_length
 
     layers = rotations_of_layers(config)
     rotating = [kind for kind in layers if kind is not None]
@@ -525,7 +524,7 @@ def _judged(line: Line, built: list[Any], config: Config) -> Answer:
     worst, wrong = 0.0, []
     for kind, (theta, gain) in truth.items():
         rope = read.rotations[kind]
-        original = (trained_length(read, text_rope(rope)) if rope else 0) or line.length
+        original = (read.facts.trained(text_rope(rope)) if rope else 0) or line.length
         at = positions(min(original, line.length), line.length)
         gap = ratio(rows(line.engine, built[rotating.index(kind)], at, line.meant, line.length), theta, gain, at)
         worst = max(worst, gap)

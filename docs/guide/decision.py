@@ -14,8 +14,7 @@ from guide.models import ReleasedModel, released_models
 from posenc.catalogue import CATALOGUE
 from posenc.explorer.forms import forms
 from posenc.explorer.page import numbers_script
-from posenc.hf import read_rope
-from posenc.hf.explanation.layer_facts import model_from_config
+from posenc.hf import model_from_config, read_rope
 from posenc.hf.plan.plan import Plan, Refused, plan_or_refusal
 from posenc.hf.serving.lines import engine_lines
 from posenc.recommend import SOURCES, Needs, recommend

@@ -22,7 +22,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import NTKAware
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
-from posenc.hf import LayerFacts, Model, RopeConfig, facts, model_from_config, read_rope
+from posenc.hf import LayerFacts, ModelFacts, RopeConfig, facts, model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import count_at, max_length
 from posenc.hf.limits import WIDTH
@@ -73,7 +73,7 @@ class ReleasedModel:
         return read_rope(self.config)
 
     @cached_property
-    def facts(self) -> Model:
+    def facts(self) -> ModelFacts:
         """What each of its layers has."""
         return model_from_config(self.read)
 

@@ -15,8 +15,8 @@ from posenc import RoPE, read_attention
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies.phase import Frequencies, angles
 from posenc.hf import PRESETS, read_rope
+from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.explanation.layer_facts import model_from_config
 from tests.explorer.drawn import bias_of, scaling_of, scaling_options
 from tests.hf.checkpoints import CHECKPOINTS
 

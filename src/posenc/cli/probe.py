@@ -44,11 +44,10 @@ def _lengths_of(checkpoint: str) -> tuple[int | None, int | None]:
     """The trained length and the longest length that a checkpoint's configuration tells."""
     from posenc.hf import read_rope
     from posenc.hf.config.rotation import text_rope
-    from posenc.hf.explanation.report import longest_length, trained_length
 
     with naming(checkpoint):
         read = read_rope(Path(checkpoint))
     ropes = [text_rope(rotation) for rotation in read.rotations.values() if rotation is not None]
-    trained = [length for rope in ropes if (length := trained_length(read, rope)) is not None]
-    longest = [length for rope in ropes if (length := longest_length(read, rope)) is not None]
+    trained = [length for rope in ropes if (length := read.facts.trained(rope)) is not None]
+    longest = [length for rope in ropes if (length := read.facts.reachable(rope)) is not None]
     return max(trained, default=None), max(longest, default=None)

@@ -8,7 +8,7 @@ from typing import Any
 from posenc.hf import RopeConfig, facts, read_rope
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.explanation.describe import has
-from posenc.hf.explanation.report import ORDERS, trained_length
+from posenc.hf.explanation.report import ORDERS
 from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError
@@ -91,7 +91,7 @@ def _kind(config: RopeConfig, rotation: Rotation, layer: Facts) -> Facts:
         "unscaled": unscaled.theta.tolist(),
         "scaled": theta.tolist(),
         "gain": layer["gain"],
-        "trained": trained_length(config, rope),
+        "trained": config.facts.trained(rope),
         "longest": layer["longest_length"],
         "facts": _facts(layer),
     }

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from posenc.hf.config.convert import ConfigConversion as ConfigConversion
     from posenc.hf.config.convert import convert_config as convert_config
     from posenc.hf.config.convert import rope_to_config as rope_to_config
+    from posenc.hf.config.facts import ModelFacts as ModelFacts
+    from posenc.hf.config.layers import LayerFacts as LayerFacts
     from posenc.hf.config.rope_config import RopeConfig as RopeConfig
+    from posenc.hf.config.rope_config import model_from_config as model_from_config
     from posenc.hf.config.rope_config import read_rope as read_rope
     from posenc.hf.config.rope_config import rope_from_config as rope_from_config
     from posenc.hf.explanation.layer_attention import LayerAttention as LayerAttention
     from posenc.hf.explanation.layer_attention import encodings_of as encodings_of
-    from posenc.hf.explanation.layer_facts import LayerFacts as LayerFacts
-    from posenc.hf.explanation.layer_facts import Model as Model
-    from posenc.hf.explanation.layer_facts import model_from_config as model_from_config
     from posenc.hf.explanation.report import Explanation as Explanation
     from posenc.hf.explanation.report import as_text as as_text
     from posenc.hf.explanation.report import explain as explain
@@ -42,9 +42,10 @@ __getattr__, __dir__, _ = lazy_names(
     {
         "posenc.hf.batches": "CheckBatch",
         "posenc.hf.config.convert": "ConfigConversion convert_config rope_to_config",
-        "posenc.hf.config.rope_config": "RopeConfig read_rope rope_from_config",
+        "posenc.hf.config.rope_config": "RopeConfig model_from_config read_rope rope_from_config",
         "posenc.hf.explanation.layer_attention": "LayerAttention encodings_of",
-        "posenc.hf.explanation.layer_facts": "LayerFacts Model model_from_config",
+        "posenc.hf.config.facts": "ModelFacts",
+        "posenc.hf.config.layers": "LayerFacts",
         "posenc.hf.explanation.report": "Explanation as_text explain facts",
         "posenc.hf.extend.config_only": "ConfigExtension extend_config",
         "posenc.hf.findings": "Finding",
@@ -68,7 +69,7 @@ __all__ = [
     "facts",
     "LayerAttention",
     "LayerFacts",
-    "Model",
+    "ModelFacts",
     "model_from_config",
     "plugin_block",
     "preset",

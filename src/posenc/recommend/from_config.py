@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.layers import HEADS
+from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.text_config import TextConfig, count_at, max_length, width_of_heads
 from posenc.hf.explanation.describe import schedule_facts
-from posenc.hf.explanation.layer_facts import HEADS, Model, model_from_config
 from posenc.hf.explanation.report import facts
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TOKENS, WIDTH
@@ -37,7 +38,7 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
     return checkpoint_of(config, model, path), kind_of(config, model)
 
 
-def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
+def checkpoint_of(config: RopeConfig, model: ModelFacts, path: Path) -> Checkpoint:
     """The facts of a configuration that was read."""
     attending = [layer for layer in model.distinct_layers if layer.attends]
     rows = next((scheme.positions or scheme.rows for scheme in config.position_schemes if scheme.rows), None)
@@ -56,7 +57,7 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     )  # fmt: skip
 
 
-def kind_of(config: RopeConfig, model: Model) -> str:
+def kind_of(config: RopeConfig, model: ModelFacts) -> str:
     """The kind of model, as far as a configuration says it."""
     causal = {layer.causal for layer in model.distinct_layers if layer.attends}
     names = {kind["kind"] for kind in schedule_facts(config)["kinds"]}
@@ -77,7 +78,7 @@ def _declared_length(text: TextConfig) -> int | None:
     return max_length(text) or count_at(text, "max_seq_len", TOKENS)
 
 
-def _cache(config: RopeConfig, model: Model) -> tuple[int | None, tuple[int | None, ...]]:
+def _cache(config: RopeConfig, model: ModelFacts) -> tuple[int | None, tuple[int | None, ...]]:
     """Bytes of the cache for one token in one layer, and the most tokens that each layer keeps; None: not known.
 
     Not known where layers differ in their heads, share each other's keys, or compress them: one width would be wrong.
@@ -93,7 +94,7 @@ def _cache(config: RopeConfig, model: Model) -> tuple[int | None, tuple[int | No
     return channels * _BFLOAT16, tuple(layer.window for layer in attending)
 
 
-def _channels(text: TextConfig, model: Model, width: int | None) -> int | None:
+def _channels(text: TextConfig, model: ModelFacts, width: int | None) -> int | None:
     """Numbers that a layer caches for one token.
 
     Args:

@@ -92,7 +92,7 @@ def test_everything_public_is_there():
         hf.CheckBatch,
         hf.Explanation,
         hf.Finding,
-        hf.Model,
+        hf.ModelFacts,
         hf.LayerFacts,
         hf.ConfigExtension,
         hf.ConfigConversion,

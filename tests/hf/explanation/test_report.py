@@ -268,3 +268,20 @@ def test_a_learned_table_that_attached_encodings_replace_is_told_as_unused() -> 
     with_own_rotation = explain({**gpt2, "posenc": {"encodings": [{"name": "own"}, rope]}}).facts["encodings"]
     assert replaced[1]["text"].endswith("(1,024 rows); not used with the attached encodings")
     assert with_own_rotation[1]["text"].endswith("(1,024 rows)")
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "max_position_embeddings": 8192},
+         {"base": "rope_theta", "head width": "head_dim", "declared": "max_position_embeddings"}),
+        ({"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "rope_scaling": {
+            "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}},
+         {"scaling": "rope_scaling.type", "factor": "rope_scaling.factor", "head width": "hidden_size",
+          "trained": "rope_scaling.original_max_position_embeddings"}),
+        ({"model_type": "gemma3", "text_config": {"rope_local_base_freq": 1e4, "sliding_window": 512}},
+         {"base of sliding_attention": "text_config.rope_local_base_freq", "window": "text_config.sliding_window"}),
+    ],
+)  # fmt: skip
+def test_each_value_has_the_key_that_it_came_from(config: dict[str, Any], keys: dict[str, str]) -> None:
+    assert explain(config).facts["keys"] == keys

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from posenc import YaRN, attention
 from posenc.hf import LayerAttention, LayerFacts, encodings_of, model_from_config
-from posenc.hf.explanation.layer_facts import CHUNKED
+from posenc.hf.config.layers import CHUNKED
 from tests.hf.attach.smallest import compared
 from tests.hf.sizes import LENGTH
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from posenc import AttentionSink, RoPE
 from posenc.frequencies.rotation import Layout
-from posenc.hf import LayerAttention, LayerFacts, Model
+from posenc.hf import LayerAttention, LayerFacts, ModelFacts
 from posenc.hf.config.rotation import text_rope
 from posenc.score import SSMax
 
@@ -67,7 +67,7 @@ class Gap(NamedTuple):
     faults: dict[str, float]
 
 
-def gaps(layers: list[Layer], facts: Model, scaled: Callable[[nn.Module], float] | None = None) -> list[Gap]:
+def gaps(layers: list[Layer], facts: ModelFacts, scaled: Callable[[nn.Module], float] | None = None) -> list[Gap]:
     """How far each layer is from `LayerAttention` of its facts, and of facts with a fault planted.
 
     Args:

@@ -46,9 +46,10 @@ from posenc.hf.config.encoding_spec import (
     create,
     encoding_specs,
 )
+from posenc.hf.config.layers import LayerFacts
+from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.explanation.layer_attention import encodings_of
-from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.arguments import check_rotations, check_version
-from posenc.hf.config.parse import Layers, Reading, check_meaning
+from posenc.hf.config.facts import check_meaning
+from posenc.hf.config.parse import Layers, Reading
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
@@ -33,7 +34,7 @@ from posenc.hf.config.write import (
     meaning,
     misread,
 )
-from posenc.hf.families import ROTATIONS, RotationRules
+from posenc.hf.families import FAMILIES, RotationRules
 from posenc.hf.json_text import REMOVED, edited
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.config_files import CONFIG, read_files, unified_diff, write_in_place, write_out
@@ -175,9 +176,11 @@ def rope_to_config(
             kind: None if rotation is None else to_longrope(rotation, original_length)
             for kind, rotation in layers.items()
         }
-    if model_type is not None and (not isinstance(model_type, str) or model_type not in ROTATIONS):
-        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(ROTATIONS))}")
-    family = RotationRules() if model_type is None else ROTATIONS[model_type]
+    known = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    family = RotationRules() if model_type is None else None if known is None else known.rotation
+    if family is None:
+        names = ", ".join(sorted(name for name in FAMILIES if FAMILIES[name].rotation))
+        raise ValueError(f"model_type {shown(model_type)} is not known; known are {names}")
     widths = {rotation.head_dim for rotation in layers.values() if rotation is not None}
     if len(widths) != 1:
         raise ValueError(

@@ -177,7 +177,7 @@ def _crossing(text_config: TextConfig, count: int) -> list[int]:
     return [layer for layer in layers if layer < count]
 
 
-def _window_key(text_config: TextConfig) -> str | None:
+def window_key(text_config: TextConfig) -> str | None:
     """The key of the window that the config has."""
     window = text_config.family.layers.window
     keys = (window.key, "sliding_window")  # of which ModernBERT's classes take the second where a file has both
@@ -193,7 +193,7 @@ def _window_size(text_config: TextConfig) -> int | None:
     window = text_config.family.layers.window
     if window.switch and not flag_at(text_config, window.switch):
         return None
-    key = _window_key(text_config)
+    key = window_key(text_config)
     if key is not None and text_config[key] is None and window.excludes_itself and key == window.key:
         key = "sliding_window" if "sliding_window" in text_config else None
     value = None if key is None else text_config[key]
@@ -252,7 +252,7 @@ def lacks_window(text_config: TextConfig, kind: str) -> bool:
         return text_config.get("attention_chunk_size", pattern.chunk) in (None, 0)
     if kind in WINDOWED:
         return window_of(text_config, kind)[0] is None
-    return pattern.window.every_layer and text_config.get(_window_key(text_config) or "") == 0
+    return pattern.window.every_layer and text_config.get(window_key(text_config) or "") == 0
 
 
 def attends_ahead(text_config: TextConfig) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from posenc.hf.config.text_config import TextConfig, flag_at
-from posenc.hf.families import NON_ROTARY, Family
+from posenc.hf.families import FAMILIES, Family
 from posenc.hf.families.position_schemes import (
     ALIBI,
     ALIBI_SCALED,
@@ -71,8 +71,8 @@ def position_schemes(text_config: TextConfig, root: Config | None = None) -> tup
     if rotates or (family.rotation is None and kind in ("rotary", "rope")):
         return ()
     model_type = None if root is None else root.get("model_type")
-    if isinstance(model_type, str) and model_type in NON_ROTARY:
-        family = NON_ROTARY[model_type]
+    if isinstance(model_type, str) and model_type in FAMILIES and is_non_rotary(FAMILIES[model_type]):
+        family = FAMILIES[model_type]
     schemes = family.schemes
     if any(scheme.switched_by for scheme in schemes):
         schemes = tuple(scheme for scheme in schemes if _is_on(scheme, text_config)) or (SWITCHED_OFF,)

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import NamedTuple
 
-from posenc.arguments import one_line
 from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.block_validation import error_message, problems, repair
-from posenc.hf.config.layer_kinds import lacks_window, layer_kinds
-from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
-from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import Rotation, equivalent
+from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
     TextConfig,
-    find_text_config,
     flag_at,
     head_dim,
     head_words,
-    layer_types,
-    layers_without_rope,
     length_key,
-    max_length,
 )
 from posenc.hf.config.write import SHARES, places, put, rotary_dim
-from posenc.hf.families.layer_patterns import FULL
-from posenc.hf.findings import Finding, MalformedError, NotReadError
+from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
@@ -221,82 +211,3 @@ def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) ->
 
 
 Layers = Mapping[str, Rotation | None]
-
-
-@dataclass(frozen=True, eq=False)
-class ParsedConfig:
-    """A configuration in Hugging Face's keys and what its keys say, each part parsed once, when it is first asked for.
-
-    Reading, explaining, examining and writing one configuration share this record. Changing
-    ``config`` afterwards has no effect on it.
-
-    Attributes:
-        config: the whole configuration.
-        reading: how to read it.
-        program: whose form it was translated from; "" for Hugging Face's own.
-        program_findings: what the translation found.
-    """
-
-    config: Config
-    reading: Reading = AS_IT_SAYS
-    program: str = ""
-    program_findings: tuple[Finding, ...] = ()
-
-    @cached_property
-    def text_config(self) -> TextConfig:
-        """The part that describes the text model."""
-        return find_text_config(self.config)
-
-    @cached_property
-    def rope_blocks(self) -> list[RopeBlock]:
-        """What the keys say of each kind of layers, as `find_rope_blocks` reads them."""
-        return find_rope_blocks(self.text_config)
-
-    @cached_property
-    def layers(self) -> Layers:
-        """By kind of layers, the rotation; None for kinds that do not rotate.
-
-        Raises:
-            ValueError: as `read_rope`.
-        """
-        if is_posenc_config(self.config):
-            from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
-
-            return posenc_layers(self.config)
-        return {block.kind: rope_of(self.text_config, block, self.reading) for block in self.rope_blocks}
-
-    @cached_property
-    def layer_kinds(self) -> list[str]:
-        """The kind of each layer, as `posenc.hf.config.layer_kinds` reads it."""
-        return layer_kinds(self.text_config)
-
-
-def check_layer_keys(parsed: ParsedConfig) -> None:
-    """Raise a ValueError, naming the key, where a length, a list of layers or a window is malformed.
-
-    The rotations do not depend on these keys, but everything else that is reported of the layers does, and is computed
-    only when somebody asks for it. A list of kinds that cannot be read is a finding and not an error.
-    """
-    if is_posenc_config(parsed.config):
-        return
-    text_config = parsed.text_config
-    max_length(text_config)
-    if text_config.known or "no_rope_layers" in text_config:
-        layers_without_rope(text_config)
-    try:
-        kinds = parsed.layer_kinds
-    except ValueError:
-        return
-    layer_types(text_config)
-    for kind in {*kinds} or {FULL}:
-        lacks_window(text_config, kind)
-
-
-def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
-    """Read what was written; raise a ValueError unless it rotates as it should."""
-    written = ParsedConfig(config, reading).layers
-    for kind in {**layers, **written}:
-        expected, written_rope = layers.get(kind), written.get(kind)
-        if kind not in layers or kind not in written or not equivalent(expected, written_rope):
-            back, expected_text = (one_line(rope) for rope in (written_rope, expected))
-            raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")

@@ -20,23 +20,21 @@ Departs from the source: where transformers 5.23 does not do what a configuratio
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from posenc.arguments import check_whole, shown
-from posenc.frequencies.host import steps_of
 from posenc.frequencies.rotation import Layout
-from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
-from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
-from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
+from posenc.hf.config.facts import ModelFacts, check_meaning
+from posenc.hf.config.non_rotary import SchemeFacts
+from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rotation import Rotation, built, equivalent, scale_frequencies, text_rope
+from posenc.hf.config.rotation import Rotation, built, equivalent, scale_frequencies
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
     TextConfig,
@@ -83,16 +81,16 @@ class RopeConfig:
         check_rope_config(self.rotations, self.config, self.reading)
 
     @cached_property
-    def parsed(self) -> ParsedConfig:
-        """Everything that ``config`` says, parsed once; configurations that differ in ``rotations`` alone share it."""
-        return ParsedConfig(self.config, self.reading)
+    def facts(self) -> ModelFacts:
+        """Everything that ``config`` says, read once, with these rotations."""
+        return ModelFacts(self.config, self.reading, changed=self.rotations)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What a reader should know of the configuration as it was read, each with its key, text, name and level."""
         from posenc.hf.rules import findings_of  # rules read configs, and nothing else of this package
 
-        return findings_of(self.parsed)
+        return findings_of(self.facts)
 
     @cached_property
     def layers(self) -> Mapping[str, RoPE | MRoPE | None]:
@@ -102,7 +100,7 @@ class RopeConfig:
     @property
     def text_config(self) -> TextConfig:
         """The part of the configuration that describes the text model."""
-        return self.parsed.text_config
+        return self.facts.text
 
     @property
     def model_type(self) -> str:
@@ -112,9 +110,7 @@ class RopeConfig:
     @property
     def position_schemes(self) -> tuple[SchemeFacts, ...]:
         """The encodings of a model without rotation; empty for a model that rotates, and for models of posenc."""
-        if any(rope is not None for rope in self.rotations.values()) or is_posenc_config(self.config):
-            return ()
-        return position_schemes(self.text_config, self.config)
+        return self.facts.schemes
 
     @property
     def rope(self) -> RoPE | MRoPE:
@@ -173,17 +169,13 @@ class RopeConfig:
 
     def softmax_factor(self, layer_type: str | None = None) -> float:
         """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
-        rope = self.rotation if layer_type is None else self._rotation_of(layer_type)
-        heeded = self.text_config.rotation.latent or self.reading.convention == "deepseek"
-        if rope is None or not heeded:
-            return 1.0
-        return math.prod(step.softmax_factor for step in steps_of(text_rope(rope).scaling) if isinstance(step, YaRN))
+        return self.facts.softmax_factor(self.rotation if layer_type is None else self._rotation_of(layer_type))
 
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return _rope_config({**self.rotations, **check_rotations("rope", rope)}, self.parsed)
-        return _rope_config({kind: old and rope for kind, old in self.rotations.items()}, self.parsed)
+            return _rope_config({**self.rotations, **check_rotations("rope", rope)}, self.facts)
+        return _rope_config({kind: old and rope for kind, old in self.rotations.items()}, self.facts)
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
@@ -192,7 +184,7 @@ class RopeConfig:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
         layers = scale_frequencies(self.rotations, factors, max_length(self.text_config))
-        return _rope_config(layers, self.parsed)
+        return _rope_config(layers, self.facts)
 
     def like(self, config: Source) -> RopeConfig:
         """Another configuration, read in the way that this one was."""
@@ -212,7 +204,7 @@ class RopeConfig:
         """
         if version is not None:
             check_version(version)
-        old = self.parsed.layers
+        old = self.facts.as_read
         same = all(equivalent(rope, old.get(kind)) for kind, rope in self.rotations.items())
         if same and (
             is_posenc_config(self.config)
@@ -233,26 +225,27 @@ class RopeConfig:
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name in ENGINES or any(of_an_engine(block.effective, name) for block in self.parsed.rope_blocks)
+        return name in ENGINES or any(of_an_engine(block.effective, name) for block in self.facts.blocks)
 
     def _rewritten(self, text_config: TextConfig, longest: int | None) -> Config:
         reading = self.reading
         return write_rotations(
-            text_config, self.parsed.rope_blocks, self.rotations, reading.convention, reading.ignore, longest
+            text_config, self.facts.blocks, self.rotations, reading.convention, reading.ignore, longest
         )
 
     def _respelled(self, text_config: TextConfig, version: int) -> Config:
         """The text part in the spelling of a version."""
-        rope_blocks, reading = self.parsed.rope_blocks, self.reading
+        rope_blocks, reading = self.facts.blocks, self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = keys_in_version(version, self.rotations, old, text_config.rotation, reading.convention, reading.ignore)
         return {**without_rope(text_config, rope_blocks), **keys}
 
 
-def _rope_config(layers: Layers, parsed: ParsedConfig) -> RopeConfig:
-    """The configuration that was parsed, with these rotations."""
-    config = RopeConfig(layers, parsed.config, parsed.reading)
-    config.__dict__["parsed"] = parsed  # fills the cached property, which no argument of a caller can do
+def _rope_config(layers: Layers, facts: ModelFacts) -> RopeConfig:
+    """The configuration that was read, with these rotations."""
+    config = RopeConfig(layers, facts.config, facts.reading)
+    # Fills the cached property, which no argument of a caller can do.
+    config.__dict__["facts"] = facts if layers is facts.as_read else facts.with_rotations(layers)
     return config
 
 
@@ -283,13 +276,13 @@ def read_rope(
     """
     reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
     reading = reading._replace(layout=reading.layout or form.layout)
-    parsed = ParsedConfig(form.config, reading, form.program, form.findings)
+    facts = ModelFacts(form.config, reading, form.program, form.findings)
     try:
-        layers = parsed.layers
-        check_layer_keys(parsed)
+        layers = facts.as_read
+        facts.check()
     except ValueError as error:
         raise form.in_source_terms(error) from error
-    return _rope_config(layers, parsed)
+    return _rope_config(layers, facts)
 
 
 def rope_from_config(
@@ -305,3 +298,27 @@ def rope_from_config(
     """
     read = read_rope(config, head_dim=head_dim)
     return read.rope if layer_type is None else read.of(layer_type)
+
+
+def model_from_config(
+    config: Source | RopeConfig,
+    *,
+    head_dim: int | None = None,
+    layout: Layout | None = None,
+    convention: Convention = "transformers",
+    ignore: Collection[str] = (),
+) -> ModelFacts:
+    """Everything that a configuration says of a model's positions; of each layer, in `ModelFacts.layers`.
+
+    Args:
+        config: as for `read_rope`, or what that has read.
+        head_dim, layout, convention, ignore: as for `read_rope`; where that has read already, they count for nothing.
+
+    Raises:
+        ValueError: as `read_rope`, and for a key of a window, a temperature or a layer that cannot be understood.
+    """
+    read = config
+    if not isinstance(read, RopeConfig):
+        read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
+    read.facts.distinct_layers  # noqa: B018 - which names what cannot be understood
+    return read.facts

@@ -215,6 +215,13 @@ def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     return _quotient(text_config)
 
 
+def width_key(text_config: TextConfig) -> str:
+    """The key that the width of a head comes from: its own, or that of the stream."""
+    family = text_config.rotation
+    own = "qk_rope_head_dim" if family.latent else family.head_key
+    return own if text_config.get(own) is not None else next((key for key, _ in _WIDTHS if key in text_config), own)
+
+
 def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
     """The width of one kind of layers where it has its own, as full attention in Gemma 4."""
     config = text_config.config

@@ -23,14 +23,15 @@ from typing import Any, Literal, NamedTuple
 from posenc.arguments import one_line, shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
+from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.layers import LayerFacts
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
-from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.side_files import limits_in
 from posenc.hf.explanation.describe import ranges
-from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
-from posenc.hf.explanation.report import facts, longest_length, trained_length
+from posenc.hf.explanation.report import facts
 from posenc.hf.findings import CONFIG
 from posenc.hf.rules.corrections import has_remote_code
 from posenc.hf.sources.load import Config, Source, load
@@ -131,7 +132,7 @@ class _Side(NamedTuple):
     @property
     def program(self) -> str:
         """Whose keys the configuration has; "" for Hugging Face's own."""
-        return self.read.parsed.program
+        return self.read.facts.program
 
 
 def compare(a: Source, b: Source) -> Comparison:
@@ -219,7 +220,7 @@ def _on_layers(a: _Side, b: _Side) -> Iterator[Difference]:
         yield Difference("drift", aspect, text, tuple(numbers) if numbered else ())
 
 
-def _pairs(a: Model, b: Model) -> Iterator[tuple[LayerFacts, LayerFacts]]:
+def _pairs(a: ModelFacts, b: ModelFacts) -> Iterator[tuple[LayerFacts, LayerFacts]]:
     """The layers of both by number; where one does not number them or has more, the kinds of layers of both."""
     if a.layers and len(a.layers) == len(b.layers):
         yield from zip(a.layers, b.layers, strict=True)
@@ -300,7 +301,7 @@ def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
     lengths = {_SHORT}
     if in_a.length_dependent or in_b.length_dependent:
         for side, rope in ((a, in_a), (b, in_b)):
-            lengths |= {n for n in (trained_length(side.read, rope), longest_length(side.read, rope)) if n is not None}
+            lengths |= {n for n in (side.read.facts.trained(rope), side.read.facts.reachable(rope)) if n is not None}
     for length in sorted(lengths):
         (thetas, gain), (other_thetas, other_gain) = _spectrum(in_a, length), _spectrum(in_b, length)
         ratios = [_ratio(theta, other_theta) for theta, other_theta in zip(thetas, other_thetas, strict=True)]
@@ -413,7 +414,7 @@ def _spelling(side: _Side) -> str:
         return f"keys of {side.program}"
     if is_posenc_config(side.read.config):
         return "posenc's encodings"
-    paths = {path for block in side.read.parsed.rope_blocks for group in block.sources.values() for path in group}
+    paths = {path for block in side.read.facts.blocks for group in block.sources.values() for path in group}
     top = sorted({path[0] for path in paths if len(path) == 1})
     blocks = {
         name: sorted(".".join(path[1:]) for path in paths if len(path) > 1 and path[0] == name)

@@ -29,7 +29,6 @@ from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import built
 from posenc.hf.doctor.side_files import longest_of
 from posenc.hf.explanation.describe import ranges
-from posenc.hf.explanation.report import trained_length
 from posenc.hf.findings import Finding
 from posenc.hf.rules.corrections import keys_for, single, text_path
 from posenc.hf.sources.load import Config
@@ -202,7 +201,7 @@ def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> It
     """
     check_vocabulary(tokens, model)
     rope, declared = single(read), longest_of(read)
-    trained = None if rope is None else trained_length(read, rope)
+    trained = None if rope is None else read.facts.trained(rope)
     if declared is None:
         yield Finding(
             "max_position_embeddings", "is not given: no context length is declared", "loss-not-measured", "note"

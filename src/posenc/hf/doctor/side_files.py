@@ -24,7 +24,6 @@ from posenc.hf.config.layer_kinds import is_causal
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.explanation.report import longest_length
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.rules.corrections import has_remote_code
@@ -74,7 +73,7 @@ def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
 
 def longest_of(read: RopeConfig) -> int | None:
     """The context length that the model is meant for, in tokens."""
-    lengths = [longest_length(read, text_rope(rope)) for rope in read.rotations.values() if rope is not None]
+    lengths = [read.facts.reachable(text_rope(rope)) for rope in read.rotations.values() if rope is not None]
     return max((length for length in lengths if length is not None), default=max_length(read.text_config))
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
+from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layer_kinds import half_counts
+from posenc.hf.config.layers import LayerFacts
 from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
-from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rotation import rotates_nothing, text_rope
 from posenc.hf.config.text_config import count_at
-from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
 from posenc.hf.families.layer_patterns import CHUNKED, CROSS
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.load import Source
@@ -67,7 +68,7 @@ def _parts(kind: Description, attached: AttachedNames | None) -> list[Descriptio
     return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
-def _latent(model: Model) -> Description | None:
+def _latent(model: ModelFacts) -> Description | None:
     return None if model.latent is None else model.latent._asdict()
 
 

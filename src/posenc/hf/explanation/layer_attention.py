@@ -21,8 +21,8 @@ from posenc.arguments import check_heads, check_number, shown
 from posenc.attend import attention
 from posenc.backends import Backend
 from posenc.encoding import Encoding, RotaryEncoding
+from posenc.hf.config.layers import CHUNKED, LEARNED, LayerFacts
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.explanation.layer_facts import CHUNKED, LEARNED, LayerFacts
 from posenc.rotary._leading import Leading
 from posenc.rotary.mrope import MRoPE
 from posenc.validate import check_segments

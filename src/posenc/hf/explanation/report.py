@@ -17,16 +17,15 @@ from typing import Any
 
 from posenc.arguments import one_line, shown
 from posenc.frequencies.host import geometric, steps_of
-from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
 from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts
-from posenc.hf.config.posenc_config import DEFAULTS, attached_names, is_posenc_config
+from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, rotates, text_rope
 from posenc.hf.config.scalings import Convention
-from posenc.hf.config.text_config import TextConfig, layers_without_rope, max_length
+from posenc.hf.config.text_config import TextConfig, layers_without_rope
 from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, schedule_lines
 from posenc.hf.families.layer_patterns import NO_ATTENTION, SLIDING
 from posenc.hf.limits import is_count
@@ -48,6 +47,7 @@ def facts(config: RopeConfig) -> Facts:
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.rotations.items()}
     findings = [finding.summary() for finding in config.findings]
     known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
+    known["keys"] = {} if is_posenc_config(config.config) else dict(config.facts.keys)
     return {**known, "schedule": schedule_facts(config), "findings": findings}
 
 
@@ -82,7 +82,7 @@ def _attached(config: RopeConfig) -> list[Facts]:
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = text_rope(rotation)
-    trained, longest = trained_length(config, rope), longest_length(config, rope)
+    trained, longest = config.facts.trained(rope), config.facts.reachable(rope)
     seen = _window(config.text_config, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
@@ -110,7 +110,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "longest_length": longest,
         "gain": gain,
         "logit_factor": gain * gain,
-        "softmax_factor": config.softmax_factor(kind),
+        "softmax_factor": config.facts.softmax_factor(rotation),
         "length_dependent": rope.length_dependent,
     }
 
@@ -150,32 +150,6 @@ def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
         for axis, (name, pairs) in enumerate(zip(AXES, counts(rope), strict=True))
     }
     return {"order": order_of(rope), "axes": axes}
-
-
-def trained_length(config: RopeConfig, rope: RoPESpec) -> int | None:
-    """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
-    lengths = [getattr(step, "original_length", None) for step in steps_of(rope.scaling)]
-    declared = max_length(config.text_config)
-    if is_posenc_config(config.config):
-        declared = config.config.get("train_length", DEFAULTS["train_length"])
-    return next((length for length in lengths if length is not None), declared)
-
-
-def longest_length(config: RopeConfig, rope: RoPESpec) -> int | None:
-    """Tokens that the model is meant for, as far as the configuration says.
-
-    That is ``max_position_embeddings``, or factor times the original length where that is more. Of Llama 3's recipe the
-    factor says less than the declared length. Under rope type "linear" the declared length may be meant before the
-    scaling: a finding says so.
-    """
-    declared = max_length(config.text_config)
-    lengths = [] if declared is None else [declared]
-    for part in steps_of(rope.scaling):
-        original, factor = getattr(part, "original_length", None), getattr(part, "factor", None)
-        if original is None or factor is None or (isinstance(part, Llama3) and (declared or 0) > original):
-            continue
-        lengths.append(round(original * factor))
-    return max(lengths, default=None)
 
 
 def _wavelengths(theta: list[float]) -> list[float]:

@@ -8,11 +8,13 @@ class's own numbers into `defaults`. The parts of a record are explained where t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from posenc.hf.families.audio import AUDIO
 from posenc.hf.families.decoders import DECODERS
-from posenc.hf.families.defaults import completed, read_defaults
+from posenc.hf.families.defaults import Completed
 from posenc.hf.families.encoder_decoders import ENCODER_DECODERS
 from posenc.hf.families.encoders import ENCODERS
 from posenc.hf.families.family import Attention, Family, Sizes
@@ -29,16 +31,32 @@ __all__ = [
     "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of",
 ]  # fmt: skip
 
+if TYPE_CHECKING:
+    ROTARY: dict[str, Family]
+    ROTATIONS: dict[str, RotationRules]
+    NON_ROTARY: dict[str, Family]
+    UNSUPPORTED: dict[str, str]
+
 RECORDS: dict[str, Family] = {
     **DECODERS, **ENCODERS, **ENCODER_DECODERS, **HYBRIDS, **MULTIMODAL, **VISION, **AUDIO,
     **REMOTE_CODE,
 }  # fmt: skip
-_DEFAULTS = read_defaults()
-FAMILIES = {name: completed(RECORDS.get(name, Family()), _DEFAULTS.get(name, {})) for name in {**RECORDS, **_DEFAULTS}}
-ROTARY = {name: family for name, family in FAMILIES.items() if family.rotation is not None}
-ROTATIONS = {name: family.rotation for name, family in FAMILIES.items() if family.rotation is not None}
-NON_ROTARY = {name: family for name, family in FAMILIES.items() if family.rotation is None and family.schemes}
-UNSUPPORTED = {name: family.unsupported for name, family in FAMILIES.items() if family.unsupported}
+FAMILIES: Mapping[str, Family] = Completed(RECORDS)
+
+
+def __getattr__(name: str) -> Any:
+    """Lists of model types by what their code has, made where somebody goes through them."""
+    lists: dict[str, Callable[[Family], Any]] = {
+        "ROTARY": lambda family: family.rotation and family,
+        "ROTATIONS": lambda family: family.rotation,
+        "NON_ROTARY": lambda family: None if family.rotation or not family.schemes else family,
+        "UNSUPPORTED": lambda family: family.unsupported,
+    }
+    if name not in lists:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = {model_type: value for model_type, family in FAMILIES.items() if (value := lists[name](family))}
+    globals()[name] = found
+    return found
 
 
 def record_of(name: str) -> Family | None:

@@ -7,6 +7,7 @@ a number only where its code has another one than the class.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from posenc.hf.families.rotation import RotationRules
 
 FILE = Path(__file__).with_name("defaults.json")
 SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
-_PLAIN = RotationRules()
+_PLAIN, _NONE = RotationRules(), Family()
 
 Defaults = dict[str, Any]
 
@@ -27,6 +28,28 @@ def read_defaults() -> dict[str, Defaults]:
     """The numbers by model type."""
     table: dict[str, Defaults] = json.loads(FILE.read_bytes())
     return table
+
+
+class Completed(Mapping[str, Family]):
+    """Records by model type, each completed when it is first asked for: a command reads one or two of 550."""
+
+    def __init__(self, records: Mapping[str, Family]) -> None:
+        self._records, self._known = records, read_defaults()
+        self._names = dict.fromkeys((*records, *self._known))
+        self._done: dict[str, Family] = {}
+
+    def __getitem__(self, name: str) -> Family:
+        if name not in self._done:
+            if name not in self._names:
+                raise KeyError(name)
+            self._done[name] = completed(self._records.get(name, _NONE), self._known.get(name, {}))
+        return self._done[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def completed(record: Family, known: Defaults) -> Family:

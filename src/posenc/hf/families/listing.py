@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from posenc.hf.families import FAMILIES, NON_ROTARY, ROTARY, UNSUPPORTED, Family, RotationRules
+from posenc.hf import families
+from posenc.hf.families import FAMILIES, Family, RotationRules
 
 EQUAL = "whole layers equal transformers' own"
 
@@ -70,9 +71,9 @@ def _features(family: Family, rotation: RotationRules) -> list[str]:
 
 def counts() -> dict[str, int]:
     """How many model types are read, have no rotation, are refused; and of how many whole layers were compared."""
-    compared = sum(not family.not_compared for family in ROTARY.values())
+    compared = sum(not family.not_compared for family in families.ROTARY.values())
     return {
-        "read": len(ROTARY), "no rotation": len(NON_ROTARY), "refused": len(UNSUPPORTED),
+        "read": len(families.ROTARY), "no rotation": len(families.NON_ROTARY), "refused": len(families.UNSUPPORTED),
         "whole layers compared": compared,
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ the docstring, and a line into the table of tests/hf/rules.
 
 from __future__ import annotations
 
-from posenc.hf.config.parse import ParsedConfig
+from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.findings import Finding
@@ -24,27 +24,27 @@ from posenc.hf.rules.case import OF_BLOCKS, OF_CONFIGS, Case
 _LISTS = (blocks, keys, layers)  # which put their rules into the lists as they are imported
 
 
-def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
+def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
     """All findings on a configuration that could be read.
 
     Of another program's file, whose keys were translated, only what the numbers decide by themselves.
     """
-    if is_posenc_config(parsed.config):
-        return parsed.program_findings
-    rope_blocks = [block.without(parsed.reading.ignore) for block in parsed.rope_blocks]
-    found = [finding for rule in OF_CONFIGS if (finding := rule(parsed)) is not None]
+    if is_posenc_config(facts.config):
+        return facts.program_findings
+    rope_blocks = [block.without(facts.reading.ignore) for block in facts.blocks]
+    found = [finding for rule in OF_CONFIGS if (finding := rule(facts)) is not None]
     for block in rope_blocks:
-        rope = parsed.layers[block.kind]
+        rope = facts.as_read[block.kind]
         if rope is not None:
-            case = Case(parsed, block, rope)
+            case = Case(facts, block, rope)
             where = "" if block.kind == ALL else f"{block.kind}: "
             of_rules = [finding for rule in OF_BLOCKS if (finding := rule(case)) is not None]
             found += [finding._replace(text=where + finding.text) for finding in of_rules]
-    found += keys.unread_keys(parsed, rope_blocks)
-    if parsed.program:
+    found += keys.unread_keys(facts, rope_blocks)
+    if facts.program:
         found = [finding for finding in found if finding.alarms and finding.name not in _OF_TRANSFORMERS]
     unique = {(finding.name, finding.key, finding.text): finding for finding in found}
-    return (*parsed.program_findings, *unique.values())
+    return (*facts.program_findings, *unique.values())
 
 
 _OF_TRANSFORMERS = {  # findings on what transformers does with a key, which no other program's file has

@@ -75,7 +75,7 @@ def base_below_releases(case: Case) -> Finding | None:
     release, base = release_like(case.text), case.values["rope_theta"]
     if release is None or case.block.kind not in (ALL, FULL) or not base < release.base:
         return None
-    if not case.text.model_type.startswith(str(case.parsed.config.get("model_type"))):
+    if not case.text.model_type.startswith(str(case.facts.config.get("model_type"))):
         return None  # a part of a composite model of another name has facts of its own
     if (case.text.model_type == "mistral" and case.text.get("sliding_window")) or base_lost(case) is not None:
         return None
@@ -92,7 +92,7 @@ def base_of_windows(case: Case) -> Finding | None:
     name, kind = case.text.model_type, case.block.kind
     if not name.startswith(("gemma3", "gemma4", "modernbert")) or kind != SLIDING:
         return None
-    full = next((block.effective for block in case.parsed.rope_blocks if block.kind == FULL and block.values), None)
+    full = next((block.effective for block in case.facts.blocks if block.kind == FULL and block.values), None)
     scaled = case.rope_type != "default" and "rope_type" in case.given and name.startswith("gemma")
     base, wide = case.values["rope_theta"], 0.0 if full is None else full["rope_theta"]
     if not scaled and (full is None or base < wide or (base == wide and name.startswith("modernbert"))):
@@ -274,7 +274,7 @@ def original_below_releases(case: Case) -> Finding | None:
         or case.text.get("vocab_size", 0) < _VOCABULARY
     ):
         return None
-    if not original < min(trained) or case.parsed.config.get("model_type") != case.text.model_type:
+    if not original < min(trained) or case.facts.config.get("model_type") != case.text.model_type:
         return None
     text = f"is {original:,}, and published models of this family were trained at {min(trained):,} without a scaling: "
     text += "YaRN then slows pairs that need it not"
@@ -413,7 +413,7 @@ def attention_factor_final(case: Case) -> Finding | None:
     scales = [key for key in ("mscale", "mscale_all_dim") if case.values.get(key)]
     if case.rope_type != "yarn" or "attention_factor" not in case.values or not scales:
         return None
-    if case.parsed.reading.convention == "sglang":
+    if case.facts.reading.convention == "sglang":
         return None
     text = f"is final: {' and '.join(scales)} do not change the gain"
     return Finding("attention_factor", text, "attention-factor-final")
@@ -424,7 +424,7 @@ def mscale_without_latent(case: Case) -> Finding | None:
     """mscale_all_dim where only DeepSeek's own code scales the softmax: six published files."""
     if case.rope_type != "yarn" or not case.values.get("mscale_all_dim") or case.family.latent:
         return None
-    if case.parsed.reading.convention == "deepseek":
+    if case.facts.reading.convention == "deepseek":
         return None
     text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
     return Finding("mscale_all_dim", text, "mscale-all-dim-not-latent")
@@ -433,7 +433,7 @@ def mscale_without_latent(case: Case) -> Finding | None:
 @of_block
 def attn_factor(case: Case) -> Finding | None:
     """A key of SGLang and older vLLM: deepseek-ai/DeepSeek-R1#684, ddalcu/mlx-serve#323, vllm-project/vllm#48629."""
-    if case.parsed.reading.convention in ENGINES or not set(VLLM) & set(case.given):
+    if case.facts.reading.convention in ENGINES or not set(VLLM) & set(case.given):
         return None
     key = next(name for name in VLLM if name in case.given)
     value = case.given[key]
@@ -602,7 +602,7 @@ def factor_of_dynamic(case: Case) -> Finding | None:
 @of_block
 def alpha_ignored(case: Case) -> Finding | None:
     """Hunyuan's alpha elsewhere."""
-    if case.rope_type != WITH_ALPHA or case.parsed.reading.convention in ENGINES:
+    if case.rope_type != WITH_ALPHA or case.facts.reading.convention in ENGINES:
         return None
     if case.text.model_type.startswith("hunyuan"):
         return None
@@ -622,7 +622,7 @@ NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 @of_block
 def engine_keys(case: Case) -> Finding | None:
     """Keys of the gain that the engine whose reading was asked for ignores: vllm-project/vllm#48351."""
-    engine, rope_type, values = case.parsed.reading.convention, case.rope_type, case.values
+    engine, rope_type, values = case.facts.reading.convention, case.rope_type, case.values
     if engine == "sglang" and rope_type == "yarn" and "attention_factor" in values:
         text = "is not read by SGLang, whose gain follows from factor, mscale and mscale_all_dim: write attn_factor, "
         return Finding("attention_factor", f"{text}which multiplies that", "attention-factor-ignored", "fault")
@@ -642,7 +642,7 @@ def engine_keys(case: Case) -> Finding | None:
 @of_block
 def engine_lengths(case: Case) -> Finding | None:
     """Scalings that an engine computes once, whatever the text: vllm-project/vllm#41236."""
-    engine = case.parsed.reading.convention
+    engine = case.facts.reading.convention
     if engine == "vllm" and case.rope_type == "longrope":
         text = "is used for texts of every length once vLLM serves more than the original length (--max-model-len)"
         return Finding("long_factor", text, "one-list-served")
@@ -671,7 +671,7 @@ def version_5_spelling(case: Case) -> Finding | None:
     other = not case.text.known or family.nested or bool(family.kinds) or case.text.family.since > 4
     if "rope_parameters" not in case.text or outside or not losses or other:
         return None
-    version = case.parsed.config.get("transformers_version")
+    version = case.facts.config.get("transformers_version")
     written = isinstance(version, str) and version.startswith("4.")
     says = f", and transformers_version says {version}, which reads" if written else ", and version 4 reads"
     text = f"is the spelling of transformers 5{says} nothing of it: {' and '.join(losses)}; posenc convert --spelling "

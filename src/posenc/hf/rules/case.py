@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from posenc.hf.config.parse import Layers, ParsedConfig
+from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_block import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import TextConfig
@@ -27,19 +28,19 @@ class Case:
     """A config, and for rules of blocks one of its kinds of layers that rotate.
 
     Attributes:
-        parsed: the config.
+        facts: the config.
         block: what it says of the kind of layers.
         rope: their rotation.
     """
 
-    parsed: ParsedConfig
+    facts: ModelFacts
     block: RopeBlock
     rope: Rotation
 
     @property
     def text(self) -> TextConfig:
         """The part that describes the text model."""
-        return self.parsed.text_config
+        return self.facts.text
 
     @property
     def family(self) -> RotationRules:
@@ -79,7 +80,7 @@ class Read(Protocol):
     @property
     def config(self) -> Config: ...
     @property
-    def parsed(self) -> ParsedConfig: ...
+    def facts(self) -> ModelFacts: ...
     @property
     def rotations(self) -> Layers: ...
     @property
@@ -97,7 +98,7 @@ class Read(Protocol):
 
 Fix = Callable[[Read], "Config | None"]
 BlockRule = Callable[[Case], Finding | None]
-ConfigRule = Callable[[ParsedConfig], Finding | None]
+ConfigRule = Callable[[ModelFacts], Finding | None]
 
 OF_BLOCKS: list[BlockRule] = []
 OF_CONFIGS: list[ConfigRule] = []

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from posenc.arguments import shown
+from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
-from posenc.hf.config.parse import ParsedConfig
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock, at
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import TextConfig, length_key, max_length
@@ -205,9 +205,9 @@ def head_width(case: Case) -> Finding | None:
 
 
 @of_config
-def stranger(parsed: ParsedConfig) -> Finding | None:
+def stranger(facts: ModelFacts) -> Finding | None:
     """A size under another family's name: three published files."""
-    text = parsed.text_config
+    text = facts.text
     if not text.known or text.rotation.fixed:
         return None
     for name, own in _SAME.items():
@@ -221,14 +221,14 @@ def stranger(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def levels_differ(parsed: ParsedConfig) -> Finding | None:
+def levels_differ(facts: ModelFacts) -> Finding | None:
     """A scaling next to the text part, where nothing reads it and nothing tells."""
-    text = parsed.text_config
-    if not text.path or parsed.config.get("model_type") in _TWO_ROTATIONS:
+    text = facts.text
+    if not text.path or facts.config.get("model_type") in _TWO_ROTATIONS:
         return None
     where = ".".join(text.path)
     for key in (*BLOCKS, "rope_theta", "max_position_embeddings", "sliding_window", "partial_rotary_factor"):
-        outer, inner = parsed.config.get(key), text.get(key)
+        outer, inner = facts.config.get(key), text.get(key)
         if outer in (None, {}) or outer == inner or not _concerns_text(key, outer) or _about_equal(outer, inner):
             continue
         if inner is None and (key not in BLOCKS or _has_type(text, outer)):
@@ -261,9 +261,9 @@ def _concerns_text(key: str, value: Any) -> bool:
 
 
 @of_config
-def layout_key(parsed: ParsedConfig) -> Finding | None:
+def layout_key(facts: ModelFacts) -> Finding | None:
     """rope_interleave in a family whose code has one layout: karpathy/llama2.c#286 has the other."""
-    text, value = parsed.text_config, parsed.text_config.get("rope_interleave")
+    text, value = facts.text, facts.text.get("rope_interleave")
     if not text.known or text.rotation.layout_key or value is None:
         return None
     said = f"is not read by the code of this family, whose layout is {text.rotation.layout!r}"
@@ -272,10 +272,10 @@ def layout_key(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def blocks_of_kinds(parsed: ParsedConfig) -> Finding | None:
+def blocks_of_kinds(facts: ModelFacts) -> Finding | None:
     """A block for each kind of layers, in a family whose code reads one."""
-    text = parsed.text_config
-    nested = any(len(block.target) > 1 for block in parsed.rope_blocks)
+    text = facts.text
+    nested = any(len(block.target) > 1 for block in facts.blocks)
     if not nested or not text.known or text.rotation.kinds or text.rotation.nested:
         return None
     said = "has a block for each kind of layers, which the code of this family in transformers does not read"
@@ -283,9 +283,9 @@ def blocks_of_kinds(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def scaling_unread(parsed: ParsedConfig) -> Finding | None:
+def scaling_unread(facts: ModelFacts) -> Finding | None:
     """A scaling of a model whose code reads none: facebookresearch/esm#628."""
-    text = parsed.text_config
+    text = facts.text
     fixed = text.model_type in FIXED
     if not fixed and not position_schemes(text):
         return None
@@ -300,9 +300,9 @@ def scaling_unread(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def position_type(parsed: ParsedConfig) -> Finding | None:
+def position_type(facts: ModelFacts) -> Finding | None:
     """BERT's relative positions, which version 5 of transformers dropped."""
-    text, kind = parsed.text_config, parsed.text_config.get("position_embedding_type")
+    text, kind = facts.text, facts.text.get("position_embedding_type")
     if not is_non_rotary(text.family) or not isinstance(kind, str) or not kind.startswith("relative_key"):
         return None
     said = (
@@ -313,10 +313,10 @@ def position_type(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def unknown_family(parsed: ParsedConfig) -> Finding | None:
+def unknown_family(facts: ModelFacts) -> Finding | None:
     """A model type without a record."""
-    text = parsed.text_config
-    if text.known or parsed.reading.layout is not None or all(block.values is None for block in parsed.rope_blocks):
+    text = facts.text
+    if text.known or facts.reading.layout is not None or all(block.values is None for block in facts.blocks):
         return None
     layout = "interleaved" if text.rotation.latent else "half"
     said = f"{text.model_type or 'none'} is unknown to posenc: the keys of its rotation are read as in a Llama, with "
@@ -327,9 +327,9 @@ def unknown_family(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def learned_frequencies(parsed: ParsedConfig) -> Finding | None:
+def learned_frequencies(facts: ModelFacts) -> Finding | None:
     """Mistral Large 4 multiplies its frequencies by learned numbers."""
-    name = parsed.text_config.model_type
+    name = facts.text.model_type
     if not name.startswith("mistral_large4"):
         return None
     said = (
@@ -340,9 +340,9 @@ def learned_frequencies(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def other_attention(parsed: ParsedConfig) -> Finding | None:
+def other_attention(facts: ModelFacts) -> Finding | None:
     """Keys of mechanisms next to the rotation: ALiBi, dual chunks (vLLM), RePo (arXiv 2512.14391)."""
-    text = parsed.text_config
+    text = facts.text
     if text.get("alibi") is True:
         return Finding("alibi", "is true: this model has ALiBi and no rotation", "alibi")
     dual, repo = text.get("dual_chunk_attention_config"), text.get("pe_config")
@@ -365,9 +365,9 @@ _UNDERSTOOD = {
 }  # fmt: skip
 
 
-def unread_keys(parsed: ParsedConfig, blocks: list[RopeBlock]) -> Iterator[Finding]:
+def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]:
     """Keys of the text model that nothing reads and that speak of positions, or resemble a key that is read."""
-    text, family = parsed.text_config, parsed.text_config.rotation
+    text, family = facts.text, facts.text.rotation
     used = {path[0] for block in blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
     used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     used |= set(family.dynamic_keys[:2]) if family.dynamic_keys else set()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from posenc.arguments import shown
+from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layer_kinds import patterned
 from posenc.hf.config.non_rotary import is_non_rotary
-from posenc.hf.config.parse import ParsedConfig
 from posenc.hf.config.rope_block import BLOCKS
 from posenc.hf.config.rope_keys import unread_block_keys
 from posenc.hf.config.text_config import layer_types, layers_without_rope
@@ -19,11 +19,11 @@ from posenc.hf.rules.releases import release_like
 
 
 @of_config
-def layers_unread(parsed: ParsedConfig) -> Finding | None:
+def layers_unread(facts: ModelFacts) -> Finding | None:
     """Keys of the layers that cannot be read."""
-    text = parsed.text_config
+    text = facts.text
     try:
-        kinds = parsed.layer_kinds
+        kinds = facts.layer_kinds
     except ValueError as error:
         level = "suspicion" if text.known or is_non_rotary(text.family) else "note"
         return Finding("layer_types", f"cannot be read: {error}", "layers-unread", level)  # type: ignore[arg-type]
@@ -34,18 +34,18 @@ def layers_unread(parsed: ParsedConfig) -> Finding | None:
     return Finding("layer_types", said, "layer-kind-unknown", "suspicion")
 
 
-def _kinds(parsed: ParsedConfig) -> list[str]:
+def _kinds(facts: ModelFacts) -> list[str]:
     """The kind of each layer; none where they cannot be read."""
     try:
-        return parsed.layer_kinds if parsed.text_config.known else []
+        return facts.layer_kinds if facts.text.known else []
     except ValueError:
         return []
 
 
 @of_config
-def orders_differ(parsed: ParsedConfig) -> Finding | None:
+def orders_differ(facts: ModelFacts) -> Finding | None:
     """A period next to a list of another order, and letters without a list: vllm-project/vllm-metal#676."""
-    text, kinds = parsed.text_config, _kinds(parsed)
+    text, kinds = facts.text, _kinds(facts)
     pattern = text.family.layers
     listed, period = (
         layer_types(text) if text.known else [],
@@ -63,9 +63,9 @@ def orders_differ(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def sliding_lost(parsed: ParsedConfig) -> Finding | None:
+def sliding_lost(facts: ModelFacts) -> Finding | None:
     """All layers full where the releases alternate, or kinds exchanged (ggml-org/llama.cpp#26848 lost a window)."""
-    text, kinds = parsed.text_config, _kinds(parsed)
+    text, kinds = facts.text, _kinds(facts)
     pattern = text.family.layers
     if not pattern.cycle or pattern.only_listed or not text.get(pattern.types_key) or pattern.period_key in text.config:
         return None
@@ -86,9 +86,9 @@ def sliding_lost(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def window_switch(parsed: ParsedConfig) -> Finding | None:
+def window_switch(facts: ModelFacts) -> Finding | None:
     """A window that no layer has, for want of its switch: Blackwellboy/model-serving-minefield#107."""
-    text, kinds = parsed.text_config, _kinds(parsed)
+    text, kinds = facts.text, _kinds(facts)
     pattern = text.family.layers
     switch, window = pattern.window.switch, text.get("sliding_window")
     if not switch or not text.known:
@@ -111,9 +111,9 @@ def window_switch(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def nope_layers(parsed: ParsedConfig) -> Finding | None:
+def nope_layers(facts: ModelFacts) -> Finding | None:
     """no_rope_layers, in which 1 means that a layer rotates, read the other way round; nothing else tells."""
-    text, flags = parsed.text_config, parsed.text_config.get("no_rope_layers")
+    text, flags = facts.text, facts.text.get("no_rope_layers")
     if text.rotation.unrotated_every is None or not isinstance(flags, list) or not flags:
         return None
     every = text.get("no_rope_layer_interval", text.rotation.unrotated_every)
@@ -132,9 +132,9 @@ def nope_layers(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def block_of_no_layer(parsed: ParsedConfig) -> Finding | None:
+def block_of_no_layer(facts: ModelFacts) -> Finding | None:
     """A block for a kind that no layer is, and keys outside of the blocks: four published files (Laguna)."""
-    text = parsed.text_config
+    text = facts.text
     for name in BLOCKS:
         block: Any = text.get(name)
         if not isinstance(block, dict) or not any(isinstance(value, dict) for value in block.values()):
@@ -150,12 +150,12 @@ def block_of_no_layer(parsed: ParsedConfig) -> Finding | None:
 
 
 @of_config
-def softmax_scale(parsed: ParsedConfig) -> Finding | None:
+def softmax_scale(facts: ModelFacts) -> Finding | None:
     """Granite's multiplier lost, for which its class takes 1 (OpenNMT/CTranslate2#1882): 64 to 128 times too sharp.
 
     Gemma's scale taken for the quotient, 224 in the place of 256: huggingface/transformers#31891.
     """
-    text = parsed.text_config
+    text = facts.text
     key = text.family.attention.scale
     if key not in ("query_pre_attn_scalar", "attention_multiplier") or not text.known:
         return None

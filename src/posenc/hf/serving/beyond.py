@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.explanation.layer_facts import model_from_config
+from posenc.hf.config.rope_config import RopeConfig, model_from_config
 from posenc.hf.families.layer_patterns import CHUNKED
 
 
@@ -31,7 +30,7 @@ def beyond_rotation(config: RopeConfig) -> tuple[str, ...]:
 def steps_of_temperature(config: RopeConfig) -> Iterator[tuple[float, int]]:
     """Of each block whose temperature of the queries grows in steps: its beta, and the step in tokens."""
     rule = config.text_config.family.attention.temperature
-    for block in config.parsed.rope_blocks:
+    for block in config.facts.blocks:
         beta, step = (block.effective.get(key) for key in ("llama_4_scaling_beta", "original_max_position_embeddings"))
         if rule is not None and rule.form == "block steps" and beta and step:
             yield float(beta), int(step)

@@ -28,7 +28,6 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.config.write import extended_length
-from posenc.hf.explanation.report import longest_length
 from posenc.hf.limits import TOKENS
 from posenc.hf.serving.beyond import beyond_rotation
 from posenc.hf.serving.table import UNKNOWN, Verdict, newest, spelling_of, verdict
@@ -111,7 +110,7 @@ class Serving:
         """A block of the file for each kind of layers, None for layers that do not rotate."""
         return tuple(
             None if block.values is None else {k: value for k, value in block.effective.items() if value is not None}
-            for block in self.config.parsed.rope_blocks
+            for block in self.config.facts.blocks
         )
 
     @cached_property
@@ -122,7 +121,7 @@ class Serving:
     @property
     def changed(self) -> bool:
         """Whether the rotation to serve differs from the file's."""
-        old = self.config.parsed.layers
+        old = self.config.facts.as_read
         return any(not equivalent(rope, old.get(kind)) for kind, rope in self.config.rotations.items())
 
     def verdict(
@@ -259,7 +258,7 @@ def _unmeasured(line: Line, model_type: str, config: Config) -> Line:
 def reach_of(config: RopeConfig) -> int | None:
     """The longest context that a rotation is meant for, in tokens; None: no length bounds it, or none is declared."""
     ropes = [text_rope(rope) for rope in config.rotations.values() if rope is not None]
-    lengths = [longest_length(config, rope) for rope in ropes]
+    lengths = [config.facts.reachable(rope) for rope in ropes]
     if any(rope.length_dependent and not has_lists(rope) for rope in ropes):
         return None
     return max((length for length in lengths if length is not None), default=None)

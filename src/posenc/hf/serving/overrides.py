@@ -136,7 +136,7 @@ def _blocks(server: Server, serving: Serving) -> dict[str, Block | None]:
         kind: None if rotation is None else _block(server, serving, rotation)
         for kind, rotation in config.rotations.items()
     }
-    for before in () if serving.exact else config.parsed.rope_blocks:
+    for before in () if serving.exact else config.facts.blocks:
         block = blocks.get(before.kind)
         if block is not None:
             block |= {key: value for key, value in _kept(before.effective).items() if key not in block}
@@ -215,7 +215,7 @@ def _as_in_file(serving: Serving, blocks: dict[str, Block | None]) -> dict[str, 
     in_file = serving.text_config.get("rope_parameters") or {}
     by_kind = any(isinstance(value, dict) for value in in_file.values())
     rotating = [block for block in blocks.values() if block is not None]
-    read = serving.config.parsed.layers
+    read = serving.config.facts.as_read
     by_code = all(block is not None or read.get(kind) is None for kind, block in blocks.items())
     if len(rotating) < len(blocks) and by_code and not by_kind and all(block == rotating[0] for block in rotating):
         return {ALL: rotating[0]}

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 
 from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout
-from posenc.hf.families import ROTATIONS, RotationRules
+from posenc.hf.families import FAMILIES, RotationRules
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import SMALLEST, is_count, is_number
@@ -123,7 +123,8 @@ def translate(config: Config) -> Translated:
     base = translated.pop("rope_theta", 10000.0)
     if layout is None:
         return Translated(translated, "GGUF", None, (), names)
-    family = ROTATIONS[model_type]
+    family = FAMILIES[model_type].rotation
+    assert family is not None
     if family.rotates_if is not None and keys.get("rope.scaling.finetuned") is not False:  # Granite's switch
         translated[family.rotates_if[0]] = family.rotates_if[1]
     width = _widths(keys, translated, family)
@@ -313,7 +314,7 @@ def _on_numbers(config: Config, translated: Config, block: Config) -> list[Findi
             text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
             findings.append(Finding(key, text, "gguf-beta-ignored", "fault"))
     kind, longest = translated["model_type"], translated.get("max_position_embeddings")
-    family = ROTATIONS.get(kind)
+    family = FAMILIES[kind].rotation if kind in FAMILIES else None
     if f"{arch}.rope.freq_base" not in config and family is not None:
         text = ""
         if family.base != 10_000 and not family.kinds:

@@ -1,35 +1,28 @@
 """What each layer of a model does with positions: rotation, window, temperature, sink, widths, scale of the softmax.
 
-    model = model_from_config("my-model")
-    model.layers[3].rotation                 # None: that layer does not rotate
-    model.kinds()                            # the layers of each kind, by number from 0
-
-A configuration that does not say how many layers there are, or of which kinds, gives `Model.kinds` without numbers.
+`ModelFacts.layers` has it for each layer. A configuration that does not say how many layers there are, or of which
+kinds, gives the kinds alone.
 Source: transformers 5.23, the attention of each family; held against live modules by tests/reference/test_families.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from posenc.arguments import shown
-from posenc.frequencies.rotation import Layout, RoPESpec
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, window_of
-from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, built, text_rope
-from posenc.hf.config.scalings import Convention
+from posenc.hf.config.temperature import TemperatureSpec, temperature_of
 from posenc.hf.config.text_config import (
     TextConfig,
     bases,
     count_at,
-    layers_without_rope,
     single_count_at,
     width_of_heads,
 )
-from posenc.hf.explanation.temperature import TemperatureSpec, temperature_of
 from posenc.hf.families.family import Scale
 from posenc.hf.families.layer_patterns import (
     BLOCK_SPARSE,
@@ -43,7 +36,6 @@ from posenc.hf.families.layer_patterns import (
 )
 from posenc.hf.families.layer_patterns import CHUNKED as CHUNKED
 from posenc.hf.limits import CHANNELS, TOKENS, WIDTH, is_number
-from posenc.hf.sources.load import Source
 
 if TYPE_CHECKING:
     from posenc.rotary.mrope import MRoPE
@@ -125,62 +117,41 @@ class LayerFacts(_LayerFields):
         return None if self.spec is None else built(self.spec)
 
 
-class Model(NamedTuple):
-    """What the layers of a model have.
+class Read(Protocol):
+    """What layers need of `ModelFacts`, which asks for them."""
 
-    Attributes:
-        layers: of each layer, by number from 0; empty where the configuration does not tell them apart.
-        distinct_layers: each kind of layers that there is, or may be where `layers` is empty.
-        latent: widths, where attention is latent.
-    """
-
-    layers: tuple[LayerFacts, ...]
-    distinct_layers: tuple[LayerFacts, ...]
-    latent: Latent | None
-
-    def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
-        """Each kind of layers with the numbers of its layers, from 0."""
-        return [(kind, [n for n, layer in enumerate(self.layers) if layer is kind]) for kind in self.distinct_layers]
+    @property
+    def text(self) -> TextConfig: ...
+    @property
+    def rotations(self) -> Mapping[str, Rotation | None]: ...
+    @property
+    def layer_kinds(self) -> list[str]: ...
+    @property
+    def unrotated(self) -> frozenset[int]: ...
+    def softmax_factor(self, rotation: Rotation | None) -> float: ...
 
 
-def model_from_config(
-    config: Source | RopeConfig,
-    *,
-    head_dim: int | None = None,
-    layout: Layout | None = None,
-    convention: Convention = "transformers",
-    ignore: Collection[str] = (),
-) -> Model:
-    """What the layers of a model have.
-
-    Args:
-        config: as for `read_rope`, or what that has read.
-        head_dim, layout, convention, ignore: as for `read_rope`; where that has read already, they count for nothing.
+def facts_of_layers(facts: Read) -> tuple[tuple[LayerFacts, ...], tuple[LayerFacts, ...]]:
+    """What each layer has, and each kind of them once.
 
     Raises:
-        ValueError: as `read_rope`, and for a key of a window, a temperature or a layer that cannot be understood.
+        ValueError: for a key of a window, a temperature or a layer that cannot be understood; it names the key.
     """
-    read = config
-    if not isinstance(read, RopeConfig):
-        read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
-    if is_posenc_config(read.config):
-        raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
-    text_config = read.text_config
-    names, unrotated = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
-    pairs = [(kind, n in unrotated, n) for n, kind in enumerate(names)]
+    text, names = facts.text, facts.layer_kinds
+    pairs = [(kind, n in facts.unrotated, n) for n, kind in enumerate(names)]
     if not pairs:
-        pairs = [(kind, rope is None, -1) for kind, rope in read.rotations.items()]
+        pairs = [(kind, rope is None, -1) for kind, rope in facts.rotations.items()]
     distinct: dict[tuple[Any, ...], LayerFacts] = {}
-    for kind, is_unrotated, n in pairs:
-        key = _key(text_config, kind, is_unrotated, n)
+    for kind, unrotated, n in pairs:
+        key = _key(text, kind, unrotated, n)
         if key not in distinct:
-            distinct[key] = _facts(read, text_config, kind, is_unrotated, n)
-    layers = [distinct[_key(text_config, *pair)] for pair in pairs] if names else []
-    return Model(tuple(layers), tuple(distinct.values()), _latent(text_config))
+            distinct[key] = _facts(facts, text, kind, unrotated, n)
+    layers = [distinct[_key(text, *pair)] for pair in pairs] if names else []
+    return tuple(layers), tuple(distinct.values())
 
 
-def _key(text_config: TextConfig, kind: str, still: bool, n: int) -> tuple[Any, ...]:
-    return kind, still, _base(text_config, n), n in _forced(text_config)
+def _key(text_config: TextConfig, kind: str, unrotated: bool, n: int) -> tuple[Any, ...]:
+    return kind, unrotated, _base(text_config, n), n in _forced(text_config)
 
 
 def _base(text_config: TextConfig, n: int) -> float | None:
@@ -198,11 +169,11 @@ def _forced(text_config: TextConfig) -> list[int]:
     return [n for n, kind in enumerate(types) if without_window and kind == "dense"]
 
 
-def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n: int) -> LayerFacts:
+def _facts(facts: Read, text_config: TextConfig, kind: str, unrotated: bool, n: int) -> LayerFacts:
     attention = text_config.family.attention
     if kind in NO_ATTENTION or attention.direction == "none":
         return LayerFacts(kind, attends=False)
-    rope = None if still else _rotation(read, text_config, kind, n)
+    rope = None if unrotated else _rotation(facts, text_config, kind, n)
     window, ahead = window_of(
         text_config, SLIDING if kind == ALL and text_config.family.layers.window.every_layer else kind
     )
@@ -217,11 +188,11 @@ def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n:
         ahead=ahead,
         temperature=temperature_of(text_config, rule) if has_temperature else None,
         sink=(BY_TOKEN if attention.sink_by_token else LEARNED) if has_sink else "",
-        scale=_scale(read, text_config, kind, rope, attention.scale),
+        scale=_scale(facts, text_config, kind, rope, attention.scale),
         causal=is_causal(text_config),
         softcap=_softcap(text_config, attention.softcap),
         heads=heads,
-        rotates_last=text_config.rotation.trailing or _latent(text_config) is not None,
+        rotates_last=text_config.rotation.trailing or latent_widths(text_config) is not None,
         normed_after=attention.normed_after,
         index_topk=_index_topk(text_config, kind),
         not_read=_not_read(text_config, kind),
@@ -271,9 +242,9 @@ def _softcap(text_config: TextConfig, default: float | None) -> float | None:
     return None if cap is None else float(cap)
 
 
-def _rotation(read: RopeConfig, text_config: TextConfig, kind: str, n: int) -> Rotation | None:
+def _rotation(facts: Read, text_config: TextConfig, kind: str, n: int) -> Rotation | None:
     """What rotates a layer of this kind, if it is none that its number exempts."""
-    layers = read.rotations
+    layers = facts.rotations
     if n in _forced(text_config):
         return next((rope for rope in layers.values() if rope is not None), None)
     if ALL in layers:
@@ -293,7 +264,7 @@ def _rotation(read: RopeConfig, text_config: TextConfig, kind: str, n: int) -> R
     return None
 
 
-def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
+def _scale(facts: Read, text_config: TextConfig, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
     """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
     config = text_config.config
     if rule in ("attention_multiplier", "query_pre_attn_scalar"):
@@ -303,21 +274,21 @@ def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation 
         return float(value) if rule == "attention_multiplier" else float(value) ** -0.5
     if rule in ("one", "unknown"):
         return 1.0 if rule == "one" else None
-    latent = _latent(text_config)
+    latent = latent_widths(text_config)
     if latent is not None:
         if latent.rotated is None or latent.unrotated is None:
             return None
-        factor = next((read.softmax_factor(name) for name, rope in read.rotations.items() if rope is not None), 1.0)
+        factor = next((facts.softmax_factor(rope) for rope in facts.rotations.values() if rope is not None), 1.0)
         return float((latent.rotated + latent.unrotated) ** -0.5) * factor
-    width = text_rope(rope).head_dim if rope is not None else _width(read, text_config)
+    width = text_rope(rope).head_dim if rope is not None else _width(facts, text_config)
     if width is None or rule == "inverse":
         return None if width is None else 1.0 / width
     return float((width / 2 if rule == "half" else width) ** -0.5)
 
 
-def _width(read: RopeConfig, text_config: TextConfig) -> int | None:
+def _width(facts: Read, text_config: TextConfig) -> int | None:
     """Channels of a head in a layer that does not rotate."""
-    widths = [text_rope(rope).head_dim for rope in read.rotations.values() if rope is not None]
+    widths = [text_rope(rope).head_dim for rope in facts.rotations.values() if rope is not None]
     if widths:
         return widths[0]
     return (
@@ -328,7 +299,8 @@ def _width(read: RopeConfig, text_config: TextConfig) -> int | None:
     )
 
 
-def _latent(text_config: TextConfig) -> Latent | None:
+def latent_widths(text_config: TextConfig) -> Latent | None:
+    """The widths of latent attention; None where attention is not latent."""
     keys = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
     if text_config.get("kv_lora_rank") is None:
         return None

@@ -1,0 +1,234 @@
+"""`ModelFacts`: everything that a configuration says of positions, each part read once, with the key it came from.
+
+    facts = model_from_config("my-model")
+    facts.layers[3].rotation                 # None: that layer does not rotate
+    facts.kinds()                            # the layers of each kind, by number from 0
+    facts.declared, facts.reachable(rope)    # lengths in tokens
+    facts.keys["base"]                       # "text_config.rope_parameters.rope_theta"
+
+There is one notion of each length. *Declared* is what the file says of the model (``max_position_embeddings``),
+*trained* what it was trained at before a scaling, *reachable* what it is meant for with its scaling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from posenc.arguments import one_line
+from posenc.frequencies.host import steps_of
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.rotation import RoPESpec
+from posenc.frequencies.yarn import YaRN
+from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, window_key
+from posenc.hf.config.layers import Latent, LayerFacts, facts_of_layers, latent_widths
+from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
+from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading, rope_of
+from posenc.hf.config.posenc_config import DEFAULTS, is_posenc_config
+from posenc.hf.config.rope_block import RopeBlock
+from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rotation import Rotation, equivalent, text_rope
+from posenc.hf.config.text_config import (
+    TextConfig,
+    find_text_config,
+    layer_types,
+    layers_without_rope,
+    length_key,
+    max_length,
+    width_key,
+)
+from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.findings import Finding
+from posenc.hf.sources.load import Config, dotted
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """What a configuration in Hugging Face's keys says, each part read once, when it is first asked for.
+
+    Explaining, examining, extending and writing one configuration share this record. Changing ``config`` afterwards
+    has no effect on it. A part that cannot be understood raises a ValueError that names its key.
+
+    Attributes:
+        config: the whole configuration.
+        reading: how to read it.
+        program: whose form it was translated from; "" for Hugging Face's own.
+        program_findings: what the translation found.
+        changed: rotations by kind of layers in the place of those that the keys give; None: as the keys say.
+    """
+
+    config: Config
+    reading: Reading = AS_IT_SAYS
+    program: str = ""
+    program_findings: tuple[Finding, ...] = ()
+    changed: Layers | None = None
+
+    @cached_property
+    def text(self) -> TextConfig:
+        """The part that describes the text model."""
+        return find_text_config(self.config)
+
+    @property
+    def model_type(self) -> str:
+        """Of the text model; "" where the configuration does not say."""
+        return self.text.model_type
+
+    @cached_property
+    def blocks(self) -> list[RopeBlock]:
+        """What the keys say of each kind of layers, and where each value stands."""
+        return find_rope_blocks(self.text)
+
+    @cached_property
+    def as_read(self) -> Layers:
+        """By kind of layers, the rotation that the keys give; None for kinds that do not rotate."""
+        if is_posenc_config(self.config):
+            from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
+
+            return posenc_layers(self.config)
+        return {block.kind: rope_of(self.text, block, self.reading) for block in self.blocks}
+
+    @property
+    def rotations(self) -> Layers:
+        """By kind of layers, the rotation; None for kinds that do not rotate."""
+        return self.as_read if self.changed is None else self.changed
+
+    @cached_property
+    def schemes(self) -> tuple[SchemeFacts, ...]:
+        """The encodings of a model without rotation; empty for a model that rotates, and for models of posenc."""
+        if any(rope is not None for rope in self.rotations.values()) or is_posenc_config(self.config):
+            return ()
+        return position_schemes(self.text, self.config)
+
+    # Lengths
+
+    @cached_property
+    def declared(self) -> int | None:
+        """Tokens that the file says of the model; None where it does not say."""
+        if is_posenc_config(self.config):
+            return int(self.config.get("train_length", DEFAULTS["train_length"]))
+        return max_length(self.text)
+
+    def trained(self, rope: RoPESpec) -> int | None:
+        """Tokens that the model was trained at before the scaling of a rotation; None where the file does not say."""
+        lengths = [getattr(step, "original_length", None) for step in steps_of(rope.scaling)]
+        return next((length for length in lengths if length is not None), self.declared)
+
+    def reachable(self, rope: RoPESpec) -> int | None:
+        """Tokens that the model is meant for under a rotation, as far as the file says.
+
+        That is the declared length, or factor times the trained one where that is more. Of Llama 3's recipe the factor
+        says less than the declared length. Under rope type "linear" the declared length may be meant before the
+        scaling: a finding says so.
+        """
+        declared = max_length(self.text)
+        lengths = [] if declared is None else [declared]
+        for step in steps_of(rope.scaling):
+            trained, factor = getattr(step, "original_length", None), getattr(step, "factor", None)
+            if trained is None or factor is None or (isinstance(step, Llama3) and (declared or 0) > trained):
+                continue
+            lengths.append(round(trained * factor))
+        return max(lengths, default=None)
+
+    def softmax_factor(self, rotation: Rotation | None) -> float:
+        """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
+        heeded = self.text.rotation.latent or self.reading.convention == "deepseek"
+        if rotation is None or not heeded:
+            return 1.0
+        steps = steps_of(text_rope(rotation).scaling)
+        return math.prod(step.softmax_factor for step in steps if isinstance(step, YaRN))
+
+    # Layers
+
+    @cached_property
+    def layer_kinds(self) -> list[str]:
+        """The kind of each layer; empty where the file does not say."""
+        return layer_kinds(self.text)
+
+    @cached_property
+    def unrotated(self) -> frozenset[int]:
+        """Numbers of the layers that do not rotate though others of their kind may."""
+        return frozenset(layers_without_rope(self.text) if self.text.known else ())
+
+    @cached_property
+    def layers(self) -> tuple[LayerFacts, ...]:
+        """What each layer has, by number from 0; empty where the file does not tell them apart."""
+        return self._layers[0]
+
+    @cached_property
+    def distinct_layers(self) -> tuple[LayerFacts, ...]:
+        """Each kind of layers that there is, or may be where `layers` is empty."""
+        return self._layers[1]
+
+    @cached_property
+    def _layers(self) -> tuple[tuple[LayerFacts, ...], tuple[LayerFacts, ...]]:
+        if is_posenc_config(self.config):
+            raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
+        return facts_of_layers(self)
+
+    @cached_property
+    def latent(self) -> Latent | None:
+        """Widths of latent attention; None where attention is not latent."""
+        return latent_widths(self.text)
+
+    def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
+        """Each kind of layers with the numbers of its layers, from 0."""
+        return [(kind, [n for n, layer in enumerate(self.layers) if layer is kind]) for kind in self.distinct_layers]
+
+    # Where values stand
+
+    @cached_property
+    def keys(self) -> Mapping[str, str]:
+        """By fact, the dotted key that it came from; facts of the model type's code have none.
+
+        Of kinds of layers with a block each, ``FACT of KIND``.
+        """
+        found = {"declared": length_key(self.text), "head width": width_key(self.text), "window": window_key(self.text)}
+        keys = {fact: self.text.key_path(key) for fact, key in found.items() if key and self.text.get(key) is not None}
+        several = len(self.blocks) > 1
+        for block in self.blocks:
+            for key, paths in block.sources.items():
+                if key in (block.values or {}):
+                    fact = _FACTS.get(key, key)
+                    keys[f"{fact} of {block.kind}" if several else fact] = dotted((*self.text.path, *paths[0]))
+        return keys
+
+    def with_rotations(self, rotations: Layers) -> ModelFacts:
+        """The same with other rotations."""
+        return replace(self, changed=rotations)
+
+    def check(self) -> None:
+        """Raise a ValueError, naming the key, where a length, a list of layers or a window is malformed.
+
+        The rotations do not depend on these keys, but everything else that is reported of the layers does. A list of
+        kinds that cannot be read is a finding and not an error.
+        """
+        if is_posenc_config(self.config):
+            return
+        max_length(self.text)
+        if self.text.known or "no_rope_layers" in self.text:
+            layers_without_rope(self.text)
+        try:
+            kinds = self.layer_kinds
+        except ValueError:
+            return
+        layer_types(self.text)
+        for kind in {*kinds} or {FULL}:
+            lacks_window(self.text, kind)
+
+
+_FACTS = {
+    "rope_theta": "base", "partial_rotary_factor": "share", "rotary_dim": "share",
+    "original_max_position_embeddings": "trained", "rope_type": "scaling",
+}  # fmt: skip
+
+
+def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
+    """Read what was written; raise a ValueError unless it rotates as it should."""
+    written = ModelFacts(config, reading).as_read
+    for kind in {**layers, **written}:
+        expected, written_rope = layers.get(kind), written.get(kind)
+        if kind not in layers or kind not in written or not equivalent(expected, written_rope):
+            back, expected_text = (one_line(rope) for rope in (written_rope, expected))
+            raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")
