@@ -178,7 +178,7 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
-        r"q must have no more tokens than k under GRAPEAP",
+        r"q must have no more tokens than k under GRAPEAP|k_pos of the last \d+ keys must be q_pos",
         lambda s: s.q.shape[2] > s.k.shape[2] and any(e.kind == "GRAPEAP" for p in s.specs for e in inside(p)),
         "queries are tokens of the keys, whose p they have (docstring of GRAPEAP)",
         always=True,
