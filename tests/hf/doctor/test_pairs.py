@@ -54,7 +54,7 @@ def scaled(config: dict[str, Any], block: dict[str, Any], **more: Any) -> dict[s
         (scaled(LLAMA, YARN), "litgpt", "vllm", {"rotation-differs"}),
         (scaled(LLAMA, YARN), "torchtitan", "vllm", {"not-measured"}),
         (scaled(LLAMA, {**LLAMA3, "low_freq_factor": 2.0}), "megatron", "vllm", {"rotation-differs"}),
-        (scaled(LLAMA, YARN), "megatron", "vllm", {"not-measured"}),
+        (scaled(LLAMA, YARN), "megatron", "vllm", set()),
         ({**LLAMA, "model_type": "sparrow"}, "transformers", "vllm", {"not-measured"}),
     ],
 )

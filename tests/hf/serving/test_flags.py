@@ -378,3 +378,19 @@ def test_dynamic_ntk_is_never_switched_off() -> None:
             assert (block["rope_type"], block["rope_theta"]) == ("default", 1000)
             assert ("NaN" in "; ".join(lines["vllm"].notes)) == (length < 2048)
     assert serve_flags(read_rope({**NOMIC, "rotary_scaling_factor": None}), length=8192)[0].words, "no scaling"
+
+
+@pytest.mark.parametrize("scales", [{"mscale": 1.0, "mscale_all_dim": 1.0}, {}])
+def test_llama_cpp_of_latent_attention(scales: dict[str, float]) -> None:
+    """Records of Llama say nothing of it: its softmax scale follows a key that the converter writes (Kimi K2.5)."""
+    block = {"rope_type": "yarn", "factor": 64.0, "original_max_position_embeddings": 4096, **scales}
+    latent = {"model_type": "kimi_k2", "hidden_size": 512, "num_attention_heads": 4, "qk_rope_head_dim": 64,
+              "qk_nope_head_dim": 128, "v_head_dim": 128, "kv_lora_rank": 512, "max_position_embeddings": 262144,
+              "rope_theta": 50000.0, "rope_scaling": block}  # fmt: skip
+    read = read_rope(latent)
+    (line,) = [line for line in serve_flags(read) if line.engine == "llama.cpp"]
+    assert (line.right, "posenc gguf" in line.command, "convert_hf_to_gguf.py" in line.command) == (None, False, True)
+    assert ("yarn_log_multiplier" in line.text) == bool(scales)
+    longer = read.with_rope({"all": read.rotation.replace(scaling=YaRN(128, original_length=4096))})
+    (by_flags,) = [line for line in serve_flags(longer) if line.engine == "llama.cpp"]
+    assert (by_flags.command, by_flags.words) == ("", ()), "no flag sets the softmax scale"

@@ -7,10 +7,14 @@ import math
 from typing import Any
 
 import pytest
+import torch
+from benchmarks.engines.trainers import BLOCKS, LENGTH, RECORD, config_of
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from posenc import LongRoPE, RoPE, YaRN
 from posenc.hf import read_rope, serve_flags
-from posenc.hf.serving.lines import TRAINERS
+from posenc.hf.serving.lines import TRAINERS, Serving, trainer_line
 from posenc.hf.serving.settings import gain_of_yarn
 from posenc_cli import run
 
@@ -35,7 +39,8 @@ def test_a_file_is_trained_as_it_is() -> None:
     assert json.loads(line("llama-factory").command) == {"model_name_or_path": "DIR", "cutoff_len": 131072}
     assert "actor_rollout_ref.model.path=DIR" in line("verl").words
     assert line("trl") == line("transformers")
-    assert not any(line(program).right for program in ("axolotl", "llama-factory", "verl", "megatron")), "not run"
+    assert not any(line(program).right for program in ("axolotl", "llama-factory", "verl")), "not run"
+    assert line("llamafactory") == line("llama-factory")
 
 
 def test_programs_that_read_no_config_get_every_number() -> None:
@@ -66,6 +71,28 @@ def test_what_would_be_lost_is_no_setting() -> None:
              "rope_local_base_freq": 1e4, "rope_theta": 1e6}  # fmt: skip
     for program in ("litgpt", "torchtitan", "megatron"):
         assert not line(program, kinds).command, program
+
+
+def test_what_axolotl_sets_makes_the_module_rotate_so() -> None:
+    """axolotl sets each override as an attribute of the config that transformers loaded, and then builds the model."""
+    overrides = json.loads(line("axolotl", PLAIN, YARN).command)["overrides_of_model_config"]
+    config = LlamaConfig(head_dim=128, hidden_size=512, num_attention_heads=4, max_position_embeddings=8192,
+                         rope_parameters={"rope_type": "default", "rope_theta": 500000.0})  # fmt: skip
+    for key, value in overrides.items():
+        setattr(config, key, value)
+    module, spectrum = LlamaRotaryEmbedding(config), RoPE(128, base=500000.0, scaling=YARN).spectrum()
+    torch.testing.assert_close(module.inv_freq.double(), spectrum.theta.double(), rtol=1e-6, atol=0)
+    assert module.attention_scaling == pytest.approx(float(spectrum.gain))
+
+
+def test_the_record_of_megatrons_classes() -> None:
+    """Every kind of block that its line is printed for was run, and is right up to float32 angles."""
+    record = json.loads(RECORD.read_text())["largest difference"]
+    assert record.keys() == BLOCKS.keys()
+    for row, block in BLOCKS.items():
+        assert record[row] < 1e-4, row
+        found = trainer_line(Serving(read_rope(config_of(block)), LENGTH), "megatron")
+        assert (bool(found.command), found.right) == (True, True), row
 
 
 @pytest.mark.parametrize("keys", [{}, {"attention_factor": 1.3}, {"attention_factor": 1.0}, {"mscale": 0.7},

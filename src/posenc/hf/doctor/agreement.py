@@ -68,7 +68,7 @@ def _of_trainer(serving: Serving, trainer: str) -> Iterator[Finding]:
         line = trainer_line(serving, trainer)
         if not line.command:
             yield Finding(_KEY, f"cannot be set in {line.name}: {line.text}", "rotation-differs", "fault")
-        else:
+        elif not line.right:
             yield Finding(_KEY, f"in {line.name} was not measured", "not-measured", "suspicion")
 
 

@@ -24,7 +24,7 @@ from posenc.hf.json_text import edited
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.plan.plan import BlockChange, KeyPath, Plan, Refused, check_method, plan_extension
 from posenc.hf.plan.reread import misread_by_transformers
-from posenc.hf.serving.lines import Line, engine_lines
+from posenc.hf.serving.lines import Line, Serving, serving_lines
 from posenc.hf.sources.config_files import (
     CONFIG,
     ConfigFiles,
@@ -185,8 +185,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     else:
         texts = {name: edited(files.texts[name], values) for name, values in changed.items()}
         changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
-    read_rope(changed_config)
-    lines = engine_lines(changed_config, length, folder, gguf=files.gguf)
+    lines = serving_lines(Serving(read_rope(changed_config), length, folder, gguf=files.gguf))
     return ConfigExtension(
         files.model, length, declared, plan, changed_config, changed, texts, diff, tuple(_costs(plan, folder)),
         tuple(dict.fromkeys(every_note)), lines,

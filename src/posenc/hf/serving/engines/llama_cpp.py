@@ -2,8 +2,8 @@
 
 The gain of YaRN is --yarn-attn-factor times the rule, 0.1 ln(factor) + 1. Whatever flags cannot express must be in the
 file (`posenc gguf`).
-Source: llama.cpp, common/arg.cpp; ggml-org/llama.cpp#17459: its server cuts the context at the file's own length, which
-    --override-kv raises.
+Source: llama.cpp, common/arg.cpp; convert_hf_to_gguf.py (yarn_log_multiplier of DeepSeek's class);
+    ggml-org/llama.cpp#17459: its server cuts the context at the file's own length, which --override-kv raises.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ def line(serving: Serving) -> Line:
     """The line of llama.cpp."""
     if serving.gguf:
         return _of_gguf(serving)
+    if serving.text_config.rotation.latent:
+        return _of_latent(serving)
     return _by_flags(serving) if serving.overridden else _of_folder(serving)
 
 
@@ -37,11 +39,28 @@ def _context(serving: Serving) -> list[str]:
     return [] if serving.length is None else ["-c", str(serving.length)]
 
 
+def _words(serving: Serving) -> tuple[str, str]:
+    """The converter's command up to the name of its file, and the server's command."""
+    serve = shlex.join(["llama-server", "-m", "model.gguf", *_context(serving)])
+    return f"python convert_hf_to_gguf.py {shlex.quote(serving.folder)} --outfile", serve
+
+
+def _of_latent(serving: Serving) -> Line:
+    """Latent attention, whose softmax scale no flag sets, and of which the bench has no case."""
+    result, (convert, serve) = Line("llama.cpp", serving.version("llama.cpp", CONVERTER), "", None, ""), _words(serving)
+    if serving.overridden:
+        text = "no flag sets the softmax scale of latent attention: convert the written folder"
+        return result._replace(text=text)
+    text = "not measured for latent attention"
+    if any((block or {}).get("mscale_all_dim") for block in serving.blocks):
+        text += ": its converter writes yarn_log_multiplier, from which gain and softmax scale follow without a flag"
+    return result._replace(command=f"{convert} model.gguf; {serve}", text=text)
+
+
 def _of_folder(serving: Serving) -> Line:
     """The converter's file, or where it loses the rotation a file that `posenc gguf` writes over it."""
     name, version = shlex.quote(serving.folder), serving.version("llama.cpp", CONVERTER)
-    lost, convert = serving.verdict(CONVERTER, version=version), f"python convert_hf_to_gguf.py {name} --outfile"
-    serve = shlex.join(["llama-server", "-m", "model.gguf", *_context(serving)])
+    lost, (convert, serve) = serving.verdict(CONVERTER, version=version), _words(serving)
     result = Line("llama.cpp", version, f"{convert} model.gguf; {serve}", lost.right, str(lost))
     if not lost.wrong:
         return result

@@ -1,7 +1,8 @@
 """Megatron-LM: arguments of megatron-core's GPTModel.
 
 Source: megatron-core 0.16.1, models/gpt/gpt_model.py, rotary_pos_embedding.py (Llama 3's scaling with 1, 4 and 8,192
-    written down), yarn_rotary_pos_embedding.py. Read in the released wheel, not run. NVIDIA/Megatron-LM#1418:
+    written down), yarn_rotary_pos_embedding.py. Its rotary classes were run with these arguments, without a model
+    (benchmarks/engines/trainers.py): within 9e-5 of posenc's cos and sin. NVIDIA/Megatron-LM#1418:
     max_position_embeddings is the length of the table too.
 """
 
@@ -32,7 +33,7 @@ def line(serving: Serving) -> Line:
     except ValueError as error:
         return result._replace(text=str(error))
     words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return result._replace(command=f"GPTModel({words})", text="not run")
+    return result._replace(command=f"GPTModel({words})", right=True, text="its rotary class was run, the model was not")
 
 
 def _scaling(block: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """verl: arguments of its trainers; the actor is transformers' or Megatron's, the rollout is vLLM or SGLang.
 
-Source: verl 0.9.1, workers/config/model.py (override_config is set on the actor's config). Read in the released wheel,
-    not run; whether the rollout's engine gets it was not seen.
+Source: verl 0.9.1, workers/config/model.py (override_config is set on the actor's config) and
+    workers/rollout/vllm_rollout/vllm_async_server.py, sglang_rollout/async_sglang_server.py (the rollout's overrides
+    hold keys of quantisation alone). Read in the released wheel, not run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ VERSION = "0.9.1"
 def line(serving: Serving) -> Line:
     """The arguments of verl."""
     if serving.overridden:
-        reason = "actor and rollout must have one rotation, and override_config is the actor's"
+        reason = "actor and rollout must have one rotation, and override_config reaches the actor alone"
         return Line("verl", VERSION, "", None, f"{reason}: {WRITE_FIRST}")
     words = [f"actor_rollout_ref.model.path={serving.folder}"]
     words += [f"actor_rollout_ref.rollout.max_model_len={serving.length}"] if serving.length else []
