@@ -57,7 +57,7 @@ def _recommend() -> argparse.ArgumentParser:
     parser = Parser("recommend", "On a terminal it asks for what is missing; elsewhere defaults apply.")
     parser.add_argument(
         "path", nargs="?", metavar="CONFIG",
-        help="a trained model: its config.json, folder or GGUF file; its own facts then count",
+        help="a trained model: its config.json, folder or GGUF file, or org/name of the Hub; its own facts then count",
     )  # fmt: skip
     for name, (question, answers) in QUESTIONS.items():
         parser.add_argument(f"--{name}", choices=answers, help=f"{question} (default: {answers[0]})")

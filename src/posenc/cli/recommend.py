@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.cli.columns import labelled, paragraph
+from posenc.hf.sources.hub import hub_id, local_source
 from posenc.input_files import naming
 from posenc.published import page_address
 from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
@@ -41,7 +42,8 @@ def run(options: Namespace) -> int:
     trained = LENGTH
     if path is not None:
         with naming(path):
-            checkpoint, kind_read = read_checkpoint(Path(path))
+            name = "" if hub_id(path) is None else path
+            checkpoint, kind_read = read_checkpoint(Path(local_source(path)), name=name)
         choices |= {"model": "checkpoint", "kind": kind_read, "checkpoint": checkpoint}
         if checkpoint.declared is None and train_length is None:
             raise ValueError(

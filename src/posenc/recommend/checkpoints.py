@@ -125,6 +125,10 @@ TUNED = (
          "then training at the training length alone (Llama-2-7B and SmolLM with at least 10 billion tokens; "
          "docs/howto/train-for-a-longer-context.md).", "practice", ("drope",),
          {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
+    Rule("practice", "With an adapter (LoRA): its authors for long contexts train embeddings and norms too, because "
+         "attention alone falls behind full fine-tuning there. An adapter holds no scaling: write it into the base's "
+         "config first, and load both together.", "practice", ("longlora", "docs/howto/fine-tune-to-64k.md"),
+         {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),

@@ -34,8 +34,8 @@ def engine_defaults() -> tuple[Rule, ...]:
     for engine, column in _COLUMNS.items():
         if all(engine_result(column, row, _SPELLING[column]).right for row in ("default", "yarn", "llama3")):
             words = (
-                "RoPE (half layout). Decide now how you will reach {length} tokens: two ways are in use, and {server} "
-                "computes a raised base and plain YaRN right."
+                "RoPE (half layout), base 500,000, then continued pretraining in stages up to {length} tokens; "
+                "{server} computes it right, and plain YaRN too."
             )
             when: When = {"model": "new", "kind": ("decoder", "code"), "algorithmic": False, "engine": engine,
                           "ratio": {"above": 1.0}, "budget": ("none", "fits"),

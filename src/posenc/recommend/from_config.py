@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from posenc.hf.config.facts import ModelFacts
@@ -24,18 +25,20 @@ _KINDS = {  # model types whose kind their layers do not tell
 }  # fmt: skip
 
 
-def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
+def read_checkpoint(path: Path, name: str = "") -> tuple[Checkpoint, str]:
     """The facts of a configuration and the kind of model that it describes, a key of `KINDS`.
 
     Args:
         path: a config.json, the folder of a checkpoint, or a GGUF file.
+        name: how commands call it, such as a model of the Hugging Face Hub; "": the path.
 
     Raises:
         ValueError: as `read_rope`.
     """
     config = read_rope(path)
     model = model_from_config(config)
-    return checkpoint_of(config, model, path), kind_of(config, model)
+    checkpoint = checkpoint_of(config, model, path)
+    return replace(checkpoint, path=name or checkpoint.path, name=name or checkpoint.name), kind_of(config, model)
 
 
 def checkpoint_of(config: RopeConfig, model: ModelFacts, path: Path) -> Checkpoint:

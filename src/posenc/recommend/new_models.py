@@ -21,20 +21,21 @@ DECODER = (
     Rule("default", "RoPE with a sliding window in all or most layers, and first tokens that stay visible or learned "
                     "sinks (gpt-oss): memory stays constant, and what left the window cannot be used.", "practice",
          ("streaming_llm", "mistral", "gpt_oss"), {**_LM, "task": "streaming"}),
-    Rule("default", "RoPE (half layout), in local and global layers: the cache of full attention does not fit. Decide "
-                    "now how you will reach {length} tokens; two ways are in use.", "practice",
-         ("gemma3", "llama3", "deepseek_v3"), {**_LM, "ratio": _LONGER, "budget": "over"}),
-    Rule("default", "RoPE (half layout). Decide now how you will reach {length} tokens; two ways are in use.",
-         "practice", ("llama3", "qwen25", "deepseek_v3"), {**_LM, "ratio": _LONGER}),
+    Rule("default", "RoPE (half layout), base 500,000, in local and global layers, because the cache of full attention "
+                    "does not fit; then continued pretraining in stages up to {length} tokens.", "practice",
+         ("gemma3", "llama3", "qwen25"), {**_LM, "ratio": _LONGER, "budget": "over"}),
+    Rule("default", "RoPE (half layout), base 500,000, then continued pretraining in stages up to {length} tokens.",
+         "practice", ("llama3", "qwen25"), {**_LM, "ratio": _LONGER}),
     Rule("default", "RoPE (half layout), base 500,000 or more, so that the context can be extended later.", "practice",
          ("llama3", "qwen25"), {**_LM, "length": {"above": 4096}}),
     Rule("default", "RoPE (half layout), base 10,000; 500,000 or more if the context is to be extended later.",
          "practice", ("llama2", "llama3"), _LM),
-    Rule("practice", "A raised base and staged continued pretraining: Llama 3 (base 500,000 from the start, 8k to 128k "
-         "in six stages; 3.1 adds a factor-8 block), Qwen2.5 (base 1,000,000), and the recipe known as ABF.",
+    Rule("practice", "So did Llama 3 (base 500,000 from the start, 8k to 128k in six stages; 3.1 adds a factor-8 "
+         "block), Qwen2.5 (base 1,000,000), and the recipe known as ABF.",
          "practice", ("llama3", "llama31", "qwen25", "abf"), {**_FULL_CONTEXT, "ratio": _LONGER}),
-    Rule("practice", "YaRN over a shorter training length: DeepSeek-V3 (base 10,000, two further phases of 1,000 "
-         "steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, factor 32 over 4,096).",
+    Rule("instead", "YaRN over a shorter training length, where long stages cost too much: DeepSeek-V3 (base 10,000, "
+         "two further phases of 1,000 steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, "
+         "factor 32 over 4,096).",
          "practice", ("deepseek_v3", "deepseek_v3_card", "gpt_oss", "kimi_k2"), {**_FULL_CONTEXT, "ratio": _LONGER}),
     Rule("practice", "Code models raise the base and train on whole repositories: Code Llama (base 1,000,000, "
                      "fine-tuned at 16,384 tokens, used up to 100k), Qwen2.5-Coder (base 1,000,000 at 32,768, YaRN to "

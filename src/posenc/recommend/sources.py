@@ -52,6 +52,9 @@ SOURCES: dict[str, Source] = {
     "llama3": _arxiv("Llama 3", "2407.21783",
          "RoPE with base 500,000; context raised from 8k to 128k in six stages of continued pretraining",
          "sections 3.2 and 3.4.2"),
+    "longlora": _arxiv("LongLoRA", "2309.12307",
+                       "LoRA for longer contexts needs trainable embeddings and normalization layers to come near full "
+                       "fine-tuning", "sections 3.3 and 4"),
     "llama31": _card("Llama 3.1", "meta-llama/Llama-3.1-8B",
                      "rope_type llama3 with factor 8 over 8,192 tokens, 131,072 declared; full attention, grouped "
                      "keys"),
