@@ -507,7 +507,11 @@ def test_engines() -> None:
     assert (vl["vllm"].command, vl["vllm"].right) == ("", False), "it counts from 4 times the original length"
     assert vl["sglang"].command
     deepseek = lines_of(PUBLISHED["deepseek-ai/DeepSeek-V3"], 327680)["llama.cpp"]
-    assert "posenc gguf plain.gguf model.gguf --rope DIR" in deepseek.command, "the converter drops mscale"
+    assert "posenc gguf" not in deepseek.command, "Llama's records say nothing of latent attention"
+    mscale = {**LLAMA, "max_position_embeddings": 8192, "rope_scaling": {**YARN_2, "original_max_position_embeddings":
+              4096, "mscale": 1.0, "mscale_all_dim": 1.0}}  # fmt: skip
+    llama = lines_of(mscale, 16384)["llama.cpp"]
+    assert "posenc gguf plain.gguf model.gguf --rope DIR" in llama.command, "the converter drops mscale"
 
 
 def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
