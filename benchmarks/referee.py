@@ -203,7 +203,7 @@ def recorded_configs(folder: Path) -> dict[str, list[str]]:
 def with_todays_names() -> None:
     """Give an installation of before a renaming today's names, as far as `tests.fuzz` uses them."""
     import posenc
-    from posenc import encoding, layers, rotary, score
+    from posenc import encoding, layers, positions, rotary, score
 
     if hasattr(posenc, "explain_backend"):
         return
@@ -220,6 +220,9 @@ def with_todays_names() -> None:
         return call
 
     posenc.attention, posenc.explain_backend = renamed(posenc.attention), renamed(posenc.explain)
+    for module in (positions, positions.checking):
+        module.NO_POSITION = positions.checking.NOWHERE
+    positions.checking.has_no_position = positions.checking.nowhere
     encoding.ScoreEncoding.token_state = lambda self, x: self.remember(x)
     layers.StaticKVCache.select = layers.StaticKVCache.reorder
     if not hasattr(score, "XPos"):

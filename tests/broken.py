@@ -10,7 +10,7 @@ from posenc.bias import DistanceBias
 from posenc.dtypes import precision
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
 from posenc.frequencies.modules import DynamicPositionInterpolation
-from posenc.positions.checking import nowhere
+from posenc.positions.checking import has_no_position
 from posenc.score import Shaw
 
 
@@ -267,7 +267,7 @@ class CachedRotated(RoPE):
     def __init__(self, head_dim: int) -> None:
         super().__init__(head_dim, scaling=DynamicPositionInterpolation(original_length=3))
 
-    def fixed(self, length: int | None = None) -> bool:
+    def cacheable(self, length: int | None = None) -> bool:
         return True
 
 
@@ -291,7 +291,7 @@ class LongestSoFar(LongestOfBatch):
 
     longest = 0
 
-    def fixed(self, length: int | None = None) -> bool:
+    def cacheable(self, length: int | None = None) -> bool:
         return False
 
     def forward(
@@ -397,7 +397,7 @@ class TurnsEverything(AxialRoPE):
     """Takes the mark of tokens without a place for a place."""
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        return super().table(positions + (nowhere(positions, 2) * 256)[..., None], length, like=like)
+        return super().table(positions + (has_no_position(positions, 2) * 256)[..., None], length, like=like)
 
 
 class TableOfCount(AxialRoPE):

@@ -205,8 +205,8 @@ BUILDERS: list[Call] = [
     ("check", lambda **given: checking.check("positions", **given),
      {"positions": grid(2, 3), "tokens": 6, "batch": 1, "axes": 2}),
     ("check_dtype", lambda **given: checking.check_dtype("positions", **given), {"positions": ROW}),
-    ("nowhere", checking.nowhere, {"positions": ROW, "axes": 1}),
-    ("nowhere", checking.nowhere, {"positions": grid(2, 3), "axes": 2}),
+    ("has_no_position", checking.has_no_position, {"positions": ROW, "axes": 1}),
+    ("has_no_position", checking.has_no_position, {"positions": grid(2, 3), "axes": 2}),
     ("span", checking.span, {"positions": ROW}),
     ("wide", checking.wide, {"positions": ROW}),
 ]  # fmt: skip
@@ -221,7 +221,7 @@ COUNTS = {
     "Video": ("frames", "height", "width", "between"), "following": ("tokens",), "from_cu_seqlens": ("total",),
     "segments_from_cu_seqlens": ("total",), "after": ("tokens",), "zigzag": ("length", "world"),
     "randomised": ("max_length", "batch"), "skipped": ("batch",), "with_prefix": ("count",), "with_suffix": ("count",),
-    "from_token_ids": ("merge",), "nowhere": ("axes",), "check": ("axes",),
+    "from_token_ids": ("merge",), "has_no_position": ("axes",), "check": ("axes",),
 }  # fmt: skip
 
 

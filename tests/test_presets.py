@@ -15,7 +15,7 @@ from posenc.diffusion import MODELS, PRESETS, Preset, latents, preset
 from posenc.diffusion.rules import region
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
-from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid
+from posenc.positions import NO_POSITION, Audio, Image, Text, Video, grid
 from posenc.rotary import MixedRoPE
 from tests.golden import config, load, names
 from tests.samples import gap
@@ -194,7 +194,7 @@ def test_models_that_number_in_ways_of_their_own() -> None:
     assert h3[2:6, 0].tolist() == [2] * 4  # a first frame
     assert h3[6:10].tolist() == [[2, 0, 0], [3, 0, 0], [2, 0, 16], [3, 0, 16]]
     assert h3[10::4, 0].tolist() == pytest.approx([2, 2 + 5 / 3, 2 + 25 / 3])
-    assert latents([Text(1), Video(1, 1, 1)], model="mochi")[0].tolist() == [NOWHERE] * 3
+    assert latents([Text(1), Video(1, 1, 1)], model="mochi")[0].tolist() == [NO_POSITION] * 3
     assert region((8, 4), (30, 45)) == ((0, 15), (30, 30))
     assert latents([], model="flux-1").shape == (0, 3)
 

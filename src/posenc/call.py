@@ -108,7 +108,7 @@ class AttentionCall:
     @property
     def sink(self) -> Tensor | None:
         """Logits ``(heads,)`` that take weight and have no value, where a sink is all that changes softmax."""
-        weights = None if self.weight is None else self.weight.fast_form()
+        weights = None if self.weight is None else self.weight.structure()
         return None if weights is None else weights.sink_logits()
 
     @property
@@ -374,5 +374,5 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     context = context._replace(sequence=SequenceContext(call.token_order, counts, call.row_lengths))
     future, structures = call.causal is not True, []
     for encoding, state in zip(call.score, call.score_states, strict=True):
-        structures.append(encoding.fast_form(context._replace(token_state=state), future=future))
+        structures.append(encoding.structure(context._replace(token_state=state), future=future))
     return call.replace(structures=tuple(structures))

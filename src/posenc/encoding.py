@@ -122,20 +122,20 @@ class RotaryEncoding(Encoding):
 
     Two kinds need more than a token's position. Where ``length_dependent`` is True, frequencies depend on how many
     tokens a row spans, and ``forward`` takes one more argument, ``length``: a number that the caller declares, or a
-    pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` computes. Where `fixed` is
+    pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` computes. Where `cacheable` is
     False, keys rotated in one call are wrong in the next, so caches keep them unrotated.
     """
 
     length_dependent: bool = False
-    moves: bool = True  # whether R(p + n) = R(n) R(p), so that cached keys can be rotated further
+    composes_by_shift: bool = True  # whether R(p + n) = R(n) R(p), so that cached keys can be rotated further
     relative: bool = False  # whether q·k depends on differences of positions alone: learned frequencies then get their
     # gradients from an origin near the tokens, see `near_origin`
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, num_kv_heads, keys, head_dim)."""
-        of_queries = self.table(q_pos, like=q)
-        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
-        return self.rotate_queries(q, of_queries), self.rotate(k, of_keys)
+        q_table = self.table(q_pos, like=q)
+        k_table = q_table if k_pos is q_pos else self.table(k_pos, like=k)
+        return self.rotate_queries(q, q_table), self.rotate(k, k_table)
 
     if TYPE_CHECKING:  # nn.Module types calls as Any; a length is for classes that depend on it
 
@@ -143,7 +143,7 @@ class RotaryEncoding(Encoding):
             self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor, length: int | tuple[Tensor, Tensor] | None = None
         ) -> tuple[Tensor, Tensor]: ...
 
-    def fixed(self, length: int | None = None) -> bool:
+    def cacheable(self, length: int | None = None) -> bool:
         """Whether, under this declared length, a token's rotation depends on its position alone."""
         return True
 
@@ -222,7 +222,7 @@ class Reads(NamedTuple):
     token_order: bool = False  # `SequenceContext.token_order`: which token follows which
     key_order: bool = False  # which visible key lies before which, by index: it must be the order of the text
     own_key: bool = False  # what it kept of the query's own token, by index: queries must be the last of the keys
-    key_counts: bool = False  # `SequenceContext.key_counts`: how many keys each query attends to, for `fast_form`
+    key_counts: bool = False  # `SequenceContext.key_counts`: how many keys each query attends to, for `structure`
 
 
 class Scope(NamedTuple):
@@ -263,7 +263,7 @@ class ScoreEncoding(Encoding):
         """
         return None
 
-    def fast_form(self, context: Context, *, future: bool) -> Sequence[Structure] | None:
+    def structure(self, context: Context, *, future: bool) -> Sequence[Structure] | None:
         """Structures whose sum is what `forward` adds to the scores and `output` to the results; or None.
 
         Args:
@@ -299,7 +299,7 @@ class WeightEncoding(Encoding):
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward
 
-    def fast_form(self) -> Sticks | Sink | None:
+    def structure(self) -> Sticks | Sink | None:
         """Structure: the kind of weights, `output` included; or None."""
         return None
 

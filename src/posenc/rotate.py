@@ -87,10 +87,10 @@ def near_origin(
     first, last = k_pos.amin(axis, keepdim=True), k_pos.amax(axis, keepdim=True)
     middle = (first + torch.div(last - first, 2, rounding_mode="floor")).round().detach()
     # Tokens without a place are not rotated, so that the others stand at some distance from 0 for them.
-    has_unplaced = (position.nowhere(p, rotation.axes).any(-1, keepdim=True) for p in (q_pos, k_pos))
+    has_unplaced = (position.has_no_position(p, rotation.axes).any(-1, keepdim=True) for p in (q_pos, k_pos))
     unplaced = functools.reduce(torch.logical_or, has_unplaced)
     unplaced = unplaced if rotation.axes == 1 else unplaced.unsqueeze(-1)
-    middle = middle.masked_fill(unplaced | (last - first >= -position.NOWHERE), 0)  # nor shall one come to be so
+    middle = middle.masked_fill(unplaced | (last - first >= -position.NO_POSITION), 0)  # nor shall one come to be so
     moved = k_pos - middle
     return (moved, moved) if q_pos is k_pos else (q_pos - middle, moved)
 

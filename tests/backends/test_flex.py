@@ -176,7 +176,7 @@ def test_refusals():
     assert "backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
     assert "backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
     with pytest.raises(TypeError, match="score_mod"):
-        flex.attend_flex(q, k, v, [StickBreaking().fast_form()], 1.0, prepared(q, k, v, []).visibility)
+        flex.attend_flex(q, k, v, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
 
 
 def test_gradients_of_gates_in_16_bits_are_refused():

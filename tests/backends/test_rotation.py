@@ -125,7 +125,7 @@ class TestTables:
     def test_fixed_spectra_ignore_lengths(self):
         rope = RoPE(8)
         assert gap(rope.table(torch.arange(4), 999)[0], rope.table(torch.arange(4))[0]) == 0
-        assert (rope.fixed(), dynamic().fixed(), dynamic().fixed(length=9)) == (True, False, True)
+        assert (rope.cacheable(), dynamic().cacheable(), dynamic().cacheable(length=9)) == (True, False, True)
 
 
 class TestLayer:

@@ -6,10 +6,10 @@ import torch
 from torch.nn import functional as F
 
 from posenc.bias import BEiTBias
-from posenc.positions import NOWHERE, grid
+from posenc.positions import NO_POSITION, grid
 from tests.samples import gap, refusals
 
-CLASS = torch.tensor([[NOWHERE, 0]])
+CLASS = torch.tensor([[NO_POSITION, 0]])
 
 
 def of(table, window):
@@ -42,9 +42,9 @@ def test_the_geometric_rule_keeps_what_is_near():
 def test_tokens_without_a_place_have_rows_of_their_own():
     beit = of(torch.randn(52, 2).double(), (4, 4))
     from_it, to_it, between = beit.table[-3:]
-    image = torch.cat([CLASS, grid(4, 4), torch.tensor([[NOWHERE, 1]])])
+    image = torch.cat([CLASS, grid(4, 4), torch.tensor([[NO_POSITION, 1]])])
     for places in (image, image.double(), image[torch.arange(18) * 5 % 18]):
-        bias, lost = beit(places, places), places[:, 0] == NOWHERE
+        bias, lost = beit(places, places), places[:, 0] == NO_POSITION
         assert gap(bias[:, lost][:, :, ~lost], from_it[:, None, None].expand(2, 2, 16)) == 0
         assert gap(bias[:, ~lost][:, :, lost], to_it[:, None, None].expand(2, 16, 2)) == 0
         assert gap(bias[:, lost][:, :, lost], between[:, None, None].expand(2, 2, 2)) == 0

@@ -7,11 +7,11 @@ import torch
 
 from posenc import attention
 from posenc.bias import ALiBi2D, BEiTBias, LogCPB, SwinBias
-from posenc.positions import NOWHERE, grid
+from posenc.positions import NO_POSITION, grid
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, mostly_slow, qkv
 
-LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])
+LOST = torch.tensor([[NO_POSITION, 0], [NO_POSITION, 1]])
 BIASES = {
     "swin": lambda: SwinBias(3, window=(4, 3)),
     "beit": lambda: BEiTBias(3, window=(4, 3)),

@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from posenc import LearnedGrid, create_encoding
-from posenc.positions import NOWHERE, aligned, grid
+from posenc.positions import NO_POSITION, aligned, grid
 from tests.samples import gap, refusals
 
-CLS = torch.tensor([[NOWHERE, 0]])
+CLS = torch.tensor([[NO_POSITION, 0]])
 
 
 def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
@@ -60,7 +60,7 @@ def test_rows_count_on_past_the_border(mode):
 @pytest.mark.parametrize("floating", [False, True])
 def test_prefix_rows(floating):
     encoding = random_grid((2, 2), prefix=2)
-    positions = torch.cat([torch.tensor([[NOWHERE, c] for c in (1, 0, 2, 7)]), grid(2, 2)])
+    positions = torch.cat([torch.tensor([[NO_POSITION, c] for c in (1, 0, 2, 7)]), grid(2, 2)])
     out = encoding.encode(positions.double() if floating else positions)
     assert torch.equal(out[:2], encoding.table[[1, 0]])
     assert not out[2:4].any(), "registers have no rows"
@@ -72,7 +72,7 @@ def test_prefix_rows(floating):
 @pytest.mark.parametrize("floating", [False, True])
 def test_no_prefix_rows_means_that_nothing_is_added(floating):
     encoding, x = random_grid((2, 2), dtype=torch.float32), torch.randn(2, 2, 3)
-    positions = torch.tensor([[NOWHERE, 0], [1, 1]])
+    positions = torch.tensor([[NO_POSITION, 0], [1, 1]])
     out = encoding(x, positions.float() if floating else positions)
     assert torch.equal(out[:, 0], x[:, 0])
     assert torch.equal(out[:, 1], x[:, 1] + encoding.table[3])
@@ -81,12 +81,12 @@ def test_no_prefix_rows_means_that_nothing_is_added(floating):
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_one_axis_has_at_most_one_prefix_row(prefix):
     encoding = random_grid((4,), prefix=prefix)
-    out = encoding.encode(torch.tensor([NOWHERE, 2]))
+    out = encoding.encode(torch.tensor([NO_POSITION, 2]))
     assert torch.equal(out[0], encoding.table[0] if prefix else torch.zeros(3, dtype=torch.float64))
     assert torch.equal(out[1], encoding.table[prefix + 2])
 
 
-OUTSIDE = [(0, 5), (4, 0), (-1, 0), (NOWHERE, -1), (0.0, 4.6), (-0.6, 0.0), (0.0, float("nan"))]
+OUTSIDE = [(0, 5), (4, 0), (-1, 0), (NO_POSITION, -1), (0.0, 4.6), (-0.6, 0.0), (0.0, float("nan"))]
 
 
 @pytest.mark.parametrize("wrong", OUTSIDE)
@@ -157,7 +157,7 @@ class TestFromTable:
 
     def test_registers_take_no_rows(self):
         encoding = LearnedGrid.from_table(torch.randn(1, 17, 3))  # DINOv2 with four registers
-        special = torch.tensor([[NOWHERE, c] for c in range(5)])
+        special = torch.tensor([[NO_POSITION, c] for c in range(5)])
         out = encoding.encode(torch.cat([special, grid(4, 4)]))
         assert torch.equal(out[[0, *range(5, 21)]], encoding.table)
         assert not out[1:5].any()

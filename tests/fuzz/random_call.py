@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posenc.encoding import Encoding
 from tests.fuzz.definition.frequencies import spans_length
-from tests.fuzz.definition.grid_rotary import NOWHERE
+from tests.fuzz.definition.grid_rotary import NO_POSITION
 from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw, Sizes, Spec, make
 from tests.fuzz.encodings import make_specs
@@ -131,7 +131,7 @@ def draw_places(draw: Draw, call: RandomCall) -> tuple[Tensor, Tensor]:
         positions = draw.integers(least, least + side, rows, tokens, axes)
         if lost:
             at = draw.integers(0, 3, rows, tokens) == 0
-            positions[..., 0] = torch.where(at, NOWHERE, positions[..., 0])
+            positions[..., 0] = torch.where(at, NO_POSITION, positions[..., 0])
         return positions
 
     lost = draw.chance(0.3)
@@ -142,7 +142,7 @@ def draw_places(draw: Draw, call: RandomCall) -> tuple[Tensor, Tensor]:
         q_pos, k_pos = q_pos.int(), k_pos.int()
     elif kind != "int64":
         step, dtype = draw.choice([0.25, 0.1, 1.0]), torch.float64 if kind == "float64" else torch.float32
-        q_pos, k_pos = (torch.where(p == NOWHERE, NOWHERE, p * step).to(dtype) for p in (q_pos, k_pos))
+        q_pos, k_pos = (torch.where(p == NO_POSITION, NO_POSITION, p * step).to(dtype) for p in (q_pos, k_pos))
     if rows == 1 and draw.chance(0.7):
         q_pos, k_pos = q_pos[0], k_pos[0]
     return q_pos, k_pos

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition.grid_rotary import NOWHERE, random_fourier, sinusoidal_grid
+from tests.fuzz.definition.grid_rotary import NO_POSITION, random_fourier, sinusoidal_grid
 from tests.fuzz.definition.rotary import FRACTION
 from tests.fuzz.draw import Draw, Spec, make
 
@@ -41,7 +41,7 @@ def draw_places(draw: Draw, rows: int, tokens: int, axes: int) -> Tensor:
     kind = draw.choice([torch.int64, torch.int64, torch.int32, torch.float64, torch.float32])
     if kind.is_floating_point:
         positions = draw.uniform(rows, tokens, axes) * 2 - 1 if draw.chance(0.5) else positions.clamp(-300, 300) * 0.1
-    positions[..., 0] = torch.where(lost, NOWHERE, positions[..., 0])
+    positions[..., 0] = torch.where(lost, NO_POSITION, positions[..., 0])
     positions = positions.to(kind)
     positions = positions[..., 0] if axes == 1 else positions
     return positions[0] if rows == 1 and draw.chance(0.5) else positions
@@ -72,7 +72,7 @@ def try_call(kind: str, seed: int) -> None:
     expected = torch.cat([x.double(), wide], -1) if behind else x.double() + wide
     got = module(x, places)
     assert got.dtype == dtype, f"{kind} {seed}: {spec}"
-    far = torch.where(places == NOWHERE, 0, places).double().abs().amax()
+    far = torch.where(places == NO_POSITION, 0, places).double().abs().amax()
     inner = (1e-12 if dtype == torch.float64 else 1e-6) + far * (FRACTION + fastest(spec, parameters)) * DOUBLE
     allowed = inner + torch.finfo(dtype).eps * expected.abs()
     held = expected.abs() < 0.9 * torch.finfo(dtype).max

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from posenc import T5Bias, attention
 from posenc.bias import KERPLE, ALiBi2D, BEiTBias, DistanceMLP, LogCPB, SwinBias, T5GridBias, alibi_slopes
-from posenc.positions import NOWHERE, grid
+from posenc.positions import NO_POSITION, grid
 from tests.golden import config, load
 from tests.golden.runner import EXACT, Comparisons, golden_test
 from tests.samples import BACKENDS, FLOATS, weights
@@ -89,7 +89,7 @@ def beit(name: str) -> Comparisons:
     """Biases at another size, with a class token; rows lie in the authors' order."""
     arrays, made_with = load(name), config(name)
     resized = beit_of(arrays["table"], made_with["grid"]).resized(made_with["new"], mode="bilinear")
-    image = torch.cat([torch.tensor([[NOWHERE, 0]]), grid(*made_with["new"])])
+    image = torch.cat([torch.tensor([[NO_POSITION, 0]]), grid(*made_with["new"])])
     for dtype in COORDINATES:
         yield resized(image.to(dtype), image.to(dtype)), arrays["bias"], 2e-6  # the file holds float32
     if made_with["grid"] == made_with["new"]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from posenc import Learned, LearnedGrid, Sinusoidal, positions
 from posenc.embedding import RandomFourier, SinusoidalGrid, resize_grid
 from posenc.embedding.abacus import Abacus
-from posenc.positions import NOWHERE, aligned, from_mask, grid, signed
+from posenc.positions import NO_POSITION, aligned, from_mask, grid, signed
 from tests.golden import config, load
 from tests.golden.runner import EXACT, Comparisons, golden_test
 
@@ -58,7 +58,7 @@ def mae(name: str) -> Comparisons:
         assert torch.equal(at, grid(meta["h"], meta["w"]).float())
     else:
         at = grid(meta["grid"], meta["grid"])
-        at = torch.cat([torch.tensor([[NOWHERE, 0]]), at]) if meta["cls"] else at
+        at = torch.cat([torch.tensor([[NO_POSITION, 0]]), at]) if meta["cls"] else at
     yield from both(SinusoidalGrid(meta["dim"]), at, arrays["emb64"], 1e-12)
 
 
@@ -123,7 +123,7 @@ RESIZED = {
 def stretched(old: list[int], new: list[int], offset: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
     """Coordinates, in patches of an old grid, of the patches of a new one over the same image, behind a class token."""
     places = aligned(grid(*new).to(dtype), new, old, offset=offset)
-    return torch.cat([torch.tensor([[NOWHERE] + [0] * (len(old) - 1)]), places])
+    return torch.cat([torch.tensor([[NO_POSITION] + [0] * (len(old) - 1)]), places])
 
 
 def resized(name: str) -> Comparisons:

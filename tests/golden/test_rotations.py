@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posenc import AxialRoPE, MRoPE, RoPE, RotaryEncoding, YaRN, attention, read_attention
 from posenc.frequencies import DyPE, RIFLEx, identify_k
-from posenc.positions import NOWHERE, centred, grid, spaced, with_prefix, with_suffix
+from posenc.positions import NO_POSITION, centred, grid, spaced, with_prefix, with_suffix
 from posenc.rotary import (
     GRAPEM,
     ComRoPEAP,
@@ -225,7 +225,7 @@ def layer_of_rope_vit(name: str) -> Comparisons:
     encoding: RotaryEncoding = AxialRoPE(width, **options)
     if "mixed" in name:
         encoding = MixedRoPE(width, num_heads=meta["heads"], **options).from_official(arrays["freqs"])
-    positions = torch.cat([torch.tensor([[NOWHERE, 0]]), grid(meta["grid"], meta["grid"])])
+    positions = torch.cat([torch.tensor([[NO_POSITION, 0]]), grid(meta["grid"], meta["grid"])])
     q, k, v = (arrays["x"] @ arrays["qkv_w"].mT).unflatten(-1, (3, meta["heads"], -1)).permute(2, 0, 3, 1, 4)
     out = attention(q, k, v, [encoding], q_pos=positions, k_pos=positions, causal=False).transpose(1, 2).flatten(2)
     yield out @ arrays["proj_w"].mT + arrays["proj_b"], arrays["y"], meta["tol"]
@@ -256,7 +256,7 @@ def dinov3(name: str) -> Comparisons:
     cos, sin = encoding.table(ahead, like=ahead)
     for angle in torch.atan2(sin, cos) * 64:
         yield 2 * math.pi / angle[angle != 0], arrays["periods"], float(1e-6 * arrays["periods"].max())
-    positions = torch.cat([torch.tensor([[NOWHERE, 0.0], [NOWHERE, 1.0]]), places])
+    positions = torch.cat([torch.tensor([[NO_POSITION, 0.0], [NO_POSITION, 1.0]]), places])
     yield from rotated(encoding, positions, arrays, 1e-5, "x")
 
 

@@ -9,7 +9,7 @@ from posenc import ALiBi, DynamicNTK, LongRoPE, MRoPE, NTKAware, RoPE, RotaryEnc
 from posenc.bias import FIRE
 from posenc.catalogue import CATALOGUE
 from posenc.layers import KVCache, SelfAttention, rerotate
-from posenc.positions import NOWHERE
+from posenc.positions import NO_POSITION
 from posenc.rotary import LieRE
 from posenc.score import XPos
 from posenc.testing import Case
@@ -141,11 +141,11 @@ class TestCaches:
     def test_tokens_without_a_place_stay(self):
         module, x, cache = layer(MRoPE(8, sections=(2, 1, 1))), tokens(), KVCache()
         places = torch.arange(LENGTH)[:, None].repeat(1, 3)
-        places[0] = NOWHERE
+        places[0] = NO_POSITION
         module(x[:, :8], places[:8], cache=cache)
         module.shift(cache, 5)
-        assert cache.positions[0, 0].tolist() == [NOWHERE] * 3
-        moved = torch.where(places == NOWHERE, places, places + 5)
+        assert cache.positions[0, 0].tolist() == [NO_POSITION] * 3
+        moved = torch.where(places == NO_POSITION, places, places + 5)
         assert gap(module(x[:, 8:], moved[8:], cache=cache), module(x, moved)[:, 8:]) < CLOSE
 
     def test_refusals(self):

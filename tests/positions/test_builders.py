@@ -31,7 +31,7 @@ class Builds(torch.nn.Module):
         here = positions.after(0, x.shape[1])
         checking.check("here", here, x.shape[1], x.shape[0])
         there = checking.wide(positions.from_mask(x[..., 0] > 0))
-        lost = checking.nowhere(positions.on_all_axes(there, 2), axes=2)
+        lost = checking.has_no_position(positions.on_all_axes(there, 2), axes=2)
         return x + (here + checking.span(there) + lost)[..., None]
 
 

@@ -8,7 +8,7 @@ import torch
 from posenc import attention
 from posenc.diffusion import MODELS, latents, rotation
 from posenc.frequencies import RIFLEx
-from posenc.positions import NOWHERE, Audio, Image, Text, Video
+from posenc.positions import NO_POSITION, Audio, Image, Text, Video
 from tests.golden import config, load
 from tests.samples import gap
 
@@ -56,7 +56,7 @@ def test_kontext_references_and_pictures_of_an_edit():
 
 def test_texts_count_on_and_unrotated_text_has_no_place():
     assert latents([Text(2), Image(1, 1), Text(1)], model="flux-2")[:, 3].tolist() == [0, 1, 0, 2]
-    assert latents([Text(2), Video(1, 1, 1)], model="wan").tolist() == [[NOWHERE] * 3] * 2 + [[0, 0, 0]]
+    assert latents([Text(2), Video(1, 1, 1)], model="wan").tolist() == [[NO_POSITION] * 3] * 2 + [[0, 0, 0]]
     rope = rotation("hunyuan-video")
     positions = latents([Video(1, 2, 2), Text(3)], model="hunyuan-video")
     q, k, v = torch.randn(3, 1, 1, 7, 128)

@@ -115,7 +115,7 @@ def test_precision_device_and_tokens_without_a_place(mapped):
     for dtype, expected in ((torch.int16, torch.float32), (torch.int64, torch.float32), (torch.float64, torch.float64)):
         assert mapped(grid(4, 7).to(dtype), size).dtype == expected
     both = mapped(counted, size)
-    assert checking.nowhere(both, axes=2).tolist() == [True, True, *[False] * 28]
+    assert checking.has_no_position(both, axes=2).tolist() == [True, True, *[False] * 28]
     assert both[:2, 1].tolist() == [0, 1]
     assert torch.equal(both[2:], mapped(grid(4, 7), size))
     assert gap(both[2:], mapped(grid(4, 7).double(), size)) < 1e-6

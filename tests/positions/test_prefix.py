@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import positions
-from posenc.positions import NOWHERE, checking, grid, with_prefix, with_suffix
+from posenc.positions import NO_POSITION, checking, grid, with_prefix, with_suffix
 from tests.samples import refusals
 
 
@@ -14,9 +14,9 @@ from tests.samples import refusals
 def test_nowhere(dtype):
     marked = with_prefix(grid(1, 2, 2).to(dtype), 3)
     assert marked.dtype == (dtype if dtype.is_floating_point else torch.int64)
-    assert marked[:3].tolist() == [[NOWHERE, 0, 0], [NOWHERE, 0, 1], [NOWHERE, 0, 2]]
+    assert marked[:3].tolist() == [[NO_POSITION, 0, 0], [NO_POSITION, 0, 1], [NO_POSITION, 0, 2]]
     assert torch.equal(marked[3:], grid(1, 2, 2).to(marked.dtype))
-    assert checking.nowhere(marked, axes=3).tolist() == [True] * 3 + [False] * 4
+    assert checking.has_no_position(marked, axes=3).tolist() == [True] * 3 + [False] * 4
 
 
 def test_rows_of_a_batch():
@@ -43,7 +43,7 @@ def test_the_centre_ignores_tokens_without_a_place():
 
 
 def test_tokens_behind():
-    assert with_suffix(grid(1, 2), 2).tolist() == [[0, 0], [0, 1], [NOWHERE, 0], [NOWHERE, 1]]
+    assert with_suffix(grid(1, 2), 2).tolist() == [[0, 0], [0, 1], [NO_POSITION, 0], [NO_POSITION, 1]]
     assert with_suffix(grid(2, 3), at="centre")[-1].tolist() == [0.5, 1.0]
     rows = torch.stack([grid(2, 3), grid(2, 3) + 4])
     assert torch.equal(with_suffix(rows, 3)[1], with_suffix(grid(2, 3) + 4, 3))
@@ -51,10 +51,10 @@ def test_tokens_behind():
 
 def test_tokens_without_a_place_are_counted_on():
     both = with_suffix(with_prefix(grid(1, 1, 2), 2), 2)
-    assert both[:, 0].tolist() == [NOWHERE, NOWHERE, 0, 0, NOWHERE, NOWHERE]
+    assert both[:, 0].tolist() == [NO_POSITION, NO_POSITION, 0, 0, NO_POSITION, NO_POSITION]
     assert both[:, 2].tolist() == [0, 1, 0, 1, 2, 3]
     rows = torch.stack([with_prefix(grid(1, 2)), torch.tensor([[0, 0], [0, 1], [0, 2]])])
-    assert with_suffix(rows)[:, -1].tolist() == [[NOWHERE, 1], [NOWHERE, 0]]
+    assert with_suffix(rows)[:, -1].tolist() == [[NO_POSITION, 1], [NO_POSITION, 0]]
 
 
 test_refusals = refusals(

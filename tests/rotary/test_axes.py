@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc import AxialRoPE, MRoPE, RotaryEncoding, YaRN, attention
-from posenc.positions import NOWHERE, grid
+from posenc.positions import NO_POSITION, grid
 from posenc.rotary import MHRoPE, MixedRoPE, VJEPARoPE
 from tests.samples import bounded, gap, qkv
 
@@ -88,7 +88,7 @@ def test_grids_with_as_many_tokens_differ_and_a_new_grid_needs_nothing(kind):
 def test_no_gain_without_a_place():
     """Beside a gain on all others."""
     rope = MRoPE(12, sections=(2, 2, 2), scaling=YaRN(4.0, original_length=64))
-    cos, _ = rope.table(torch.tensor([[NOWHERE, 0, 0], [0, 0, 0]]))
+    cos, _ = rope.table(torch.tensor([[NO_POSITION, 0, 0], [0, 0, 0]]))
     assert torch.equal(cos[0], torch.ones(6))
     assert (cos[1] > 1.1).all()
 

@@ -10,7 +10,7 @@ import torch
 
 from posenc import AxialRoPE, DynamicNTK, NTKAware, RoPE, YaRN
 from posenc.frequencies import DyPE, PartNTK, RIFLEx
-from posenc.positions import NOWHERE, grid
+from posenc.positions import NO_POSITION, grid
 from tests.samples import gap
 
 
@@ -28,7 +28,9 @@ def test_conventions_keep_their_order_and_layout(convention: str) -> None:
 def test_a_scaling_for_one_axis_and_its_gain() -> None:
     yarn = YaRN(4.0, original_length=64)
     rope = AxialRoPE(32, axes_dims=(8, 24), scaling=(None, yarn), base=(256.0, 10_000.0))
-    cos, sin = rope.table(torch.tensor([[3, 100], [NOWHERE, NOWHERE]]), like=torch.zeros(1, dtype=torch.float64))
+    cos, sin = rope.table(
+        torch.tensor([[3, 100], [NO_POSITION, NO_POSITION]]), like=torch.zeros(1, dtype=torch.float64)
+    )
     times, columns = RoPE(8, base=256.0).spectrum().theta, RoPE(24, scaling=yarn).spectrum()
     assert gap(cos[0, :4], (3 * times).cos()) < 1e-13
     assert gap(sin[0, 4:], columns.gain * (100 * columns.theta).sin()) < 1e-12

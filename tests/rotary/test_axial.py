@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from posenc import AxialRoPE, RoPE
-from posenc.positions import NOWHERE, grid, rescaled, with_prefix, with_suffix
+from posenc.positions import NO_POSITION, grid, rescaled, with_prefix, with_suffix
 from tests.samples import gap, refusals
 
 
@@ -83,7 +83,7 @@ def test_learned_angles_belong_to_tokens_that_have_a_number():
     mask[0, :2] = mask[1, 4:6] = False
     assert torch.equal(cos[mask], still.table(places)[0][mask])
     line = AxialRoPE(4, axes=1, prefix=1)
-    assert torch.equal(line.table(torch.tensor([3, NOWHERE]))[1][1], line.angles[0].double().sin().float())
+    assert torch.equal(line.table(torch.tensor([3, NO_POSITION]))[1][1], line.angles[0].double().sin().float())
 
 
 def test_visionllama_deals_out_complex_numbers_column_first():

@@ -105,7 +105,7 @@ def test_a_table_of_default_positions_is_computed_once_and_equals_a_fresh_one():
         for _ in range(3):
             attention(q, k, v, [rope])
     assert sum(event.name == "aten::cos" for event in profile.function_events) == 1
-    kept = default_tables.default_table(rope._fixed, default_positions(40, torch.device("cpu")), torch.float32)
+    kept = default_tables.default_table(rope._constant_table, default_positions(40, torch.device("cpu")), torch.float32)
     for got, expected in zip(kept, RoPE(8).table(torch.arange(40)), strict=True):
         assert torch.equal(got, expected)
 
@@ -119,7 +119,7 @@ def test_all_tables_of_the_process_have_one_limit(monkeypatch):
     for rope in ropes:
         attention(q, q, q, [rope])
     assert 0 < sum(kept.bytes for kept in default_tables._KEPT.values()) <= 2**20
-    assert [kept.frequencies for kept in default_tables._KEPT.values()][-1] is ropes[-1]._fixed
+    assert [kept.frequencies for kept in default_tables._KEPT.values()][-1] is ropes[-1]._constant_table
     long = torch.randn(1, 1, 5000, 64)  # a table above the limit is not kept, and drops no other
     before = list(default_tables._KEPT)
     attention(long, long, long, [ropes[0]])

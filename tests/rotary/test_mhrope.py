@@ -39,8 +39,8 @@ def test_a_length_dependent_scaling_spans_the_largest_coordinate():
     at = torch.tensor([[0, 0], [3, 40]])
     for actual, expected in zip(rope.table(at), rope.table(at, 41), strict=True):
         assert torch.equal(actual, expected)
-    assert not rope.fixed()
-    assert rope.fixed(41)
+    assert not rope.cacheable()
+    assert rope.cacheable(41)
 
 
 test_refusals = refusals(

@@ -41,7 +41,7 @@ def test_text_is_rotated_as_under_rope(kind, options):
         for length in (None, 9, 300):
             for actual, expected in zip(mrope.table(text, length), rope.table(positions, length), strict=True):
                 assert torch.equal(actual, expected)
-            assert mrope.fixed(length) == rope.fixed(length)
+            assert mrope.cacheable(length) == rope.cacheable(length)
         for actual, expected in zip(mrope(q, k, text, text), rope(q, k, positions, positions), strict=True):
             assert torch.equal(actual, expected)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from posenc import attention
-from posenc.positions import NOWHERE
+from posenc.positions import NO_POSITION
 from posenc.score import DecomposedRelative, Shaw
 from tests.samples import gap, qkv, refusals
 
@@ -30,7 +30,7 @@ def test_fractions_in_float32_are_as_good_as_in_float64():
 def test_tokens_without_a_place_and_places_outside_the_window():
     relative = DecomposedRelative(8, (3, 4), init_std=1.0).double()
     q, k, _ = qkv(1, 2, 3, dtype=torch.float64)
-    lost = torch.tensor([[NOWHERE, 0], [0, 0], [1, 2]])
+    lost = torch.tensor([[NO_POSITION, 0], [0, 0], [1, 2]])
     zero = torch.zeros(1, 2, 3, 3, dtype=torch.float64)
 
     def added(q_pos, k_pos):

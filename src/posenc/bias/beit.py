@@ -4,8 +4,8 @@
     s_ij ← s_ij + table[N + n, h]                 n = 0: the query has none, 1: the key, 2: neither has
 
 N = Π(2·W_a − 1) differences, p coordinates, as many as the window W has axes, the first slowest. Class and register
-tokens have no place: their first coordinate is `posenc.positions.NOWHERE`. Tokens further apart than the window's edge
-get what lies at the edge, axis by axis.
+tokens have no place: their first coordinate is `posenc.positions.NO_POSITION`. Tokens further apart than the window's
+edge get what lies at the edge, axis by axis.
 Source: Bao et al., BEiT: BERT Pre-Training of Image Transformers, arXiv 2106.08254, appendix (relative positional
     embeddings, a line of the hyperparameters); the table and its three rows follow the authors' code.
 Checked against: transformers' BeitRelativePositionBias, also at another size; timm's resize_rel_pos_bias_table.
@@ -42,8 +42,8 @@ class BEiTBias(OffsetBias):
     Raises:
         ValueError: for fewer than one head, or a window that is not one positive integer an axis.
 
-    >>> from posenc.positions import NOWHERE, grid
-    >>> image = torch.cat([torch.tensor([[NOWHERE, 0]]), grid(14, 14)])
+    >>> from posenc.positions import NO_POSITION, grid
+    >>> image = torch.cat([torch.tensor([[NO_POSITION, 0]]), grid(14, 14)])
     >>> BEiTBias(12, window=(14, 14))(image, image).shape
     torch.Size([12, 197, 197])
     """
@@ -77,7 +77,7 @@ class BEiTBias(OffsetBias):
     def of_offset(self, offset: Tensor) -> Tensor:
         return read(self.table, offset, self.window)
 
-    def of_nowhere(self) -> Tensor:
+    def at_no_position(self) -> Tensor:
         return self.table[-3:].T
 
     def resized(self, window: Sequence[int], *, mode: Resize = "geometric") -> BEiTBias:

@@ -23,14 +23,14 @@ REPEATED = 4  # pairs for each distinct difference from which looking them up pa
 class OffsetBias(BiasEncoding):
     """A bias b_h(p_query − p_key) of differences of coordinates. Subclasses write `of_offset`; the rest follows.
 
-    A token without a place (`posenc.positions.NOWHERE`) differs from no other by a number: see `of_nowhere`.
+    A token without a place (`posenc.positions.NO_POSITION`) differs from no other by a number: see `at_no_position`.
     """
 
     def of_offset(self, offset: Tensor) -> Tensor:
         """The bias ``(heads, ...)`` for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
         raise NotImplementedError
 
-    def of_nowhere(self) -> Tensor | None:
+    def at_no_position(self) -> Tensor | None:
         """The bias ``(heads, 3)`` from tokens without a place, to them, and between two of them; None: 0."""
         return None
 
@@ -57,7 +57,7 @@ class OffsetBias(BiasEncoding):
         values = self.of_offset(digits.to(q_pos.dtype) + (low[0] - high[1]))
         if not bool(q_unplaced.any() | k_unplaced.any()):
             return Offsets(values, query_index, key_index)
-        return _with_unplaced(Offsets(values, query_index, key_index), self.of_nowhere(), q_unplaced, k_unplaced)
+        return _with_unplaced(Offsets(values, query_index, key_index), self.at_no_position(), q_unplaced, k_unplaced)
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         (q_pos, q_unplaced), (k_pos, k_unplaced) = self._placed("q_pos", q_pos), self._placed("k_pos", k_pos)
@@ -82,9 +82,9 @@ class OffsetBias(BiasEncoding):
         offset, index = differences
         bias = self.of_offset(offset)
         if lost:
-            nowhere = self.of_nowhere()
-            nowhere = bias.new_zeros(self.num_heads, 3) if nowhere is None else nowhere.to(bias.dtype)
-            bias = torch.cat([bias, nowhere], 1)
+            unplaced = self.at_no_position()
+            unplaced = bias.new_zeros(self.num_heads, 3) if unplaced is None else unplaced.to(bias.dtype)
+            bias = torch.cat([bias, unplaced], 1)
             kind = (
                 q_unplaced.unsqueeze(-1) + 2 * k_unplaced.unsqueeze(-2).int()
             )  # 1: the query is lost, 2: the key, 3: both
@@ -93,10 +93,10 @@ class OffsetBias(BiasEncoding):
 
     def _of_pairs(self, q_pos: Tensor, k_pos: Tensor, q_unplaced: Tensor, k_unplaced: Tensor) -> Tensor:
         """The bias ``(heads, *batch, queries, keys)``, computed for each pair."""
-        bias, nowhere = self.of_offset(q_pos.unsqueeze(-2) - k_pos.unsqueeze(-3)), self.of_nowhere()
-        if nowhere is None:
+        bias, unplaced = self.of_offset(q_pos.unsqueeze(-2) - k_pos.unsqueeze(-3)), self.at_no_position()
+        if unplaced is None:
             return bias.masked_fill(q_unplaced | k_unplaced, 0.0)
-        there, here, both = nowhere.to(bias.dtype).view(-1, 3, *[1] * (bias.ndim - 1)).unbind(1)
+        there, here, both = unplaced.to(bias.dtype).view(-1, 3, *[1] * (bias.ndim - 1)).unbind(1)
         return torch.where(q_unplaced, torch.where(k_unplaced, both, there), torch.where(k_unplaced, here, bias))
 
     def _placed(self, name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,19 +104,19 @@ class OffsetBias(BiasEncoding):
         position.check_dtype(name, positions)
         if self.axes > 1 and (positions.ndim < 2 or positions.shape[-1] != self.axes):
             raise ValueError(f"{name} must be (*batch, tokens, {self.axes}), got {tuple(positions.shape)}")
-        lost = position.nowhere(positions, self.axes)
+        lost = position.has_no_position(positions, self.axes)
         coordinates = position.wide(positions if self.axes > 1 else positions.unsqueeze(-1))
         return coordinates.masked_fill(lost.unsqueeze(-1), 0), lost
 
 
-def _with_unplaced(placed: Offsets, nowhere: Tensor | None, q_unplaced: Tensor, k_unplaced: Tensor) -> Offsets:
+def _with_unplaced(placed: Offsets, unplaced: Tensor | None, q_unplaced: Tensor, k_unplaced: Tensor) -> Offsets:
     """The same with tokens without a place, whose sums with any others fall behind the numbers of the places."""
     values, query_index, key_index = placed.values, placed.query_index, placed.key_index
     entries, keys = values.shape[1], int(key_index.amax()) + 1
     queries = int(query_index.amax()) + 1
-    nowhere = values.new_zeros(len(values), 3) if nowhere is None else nowhere.to(values.dtype)
+    unplaced = values.new_zeros(len(values), 3) if unplaced is None else unplaced.to(values.dtype)
     unplaced_key = entries + keys  # behind what a lost query reads at any key
-    there, here, both = (number.unsqueeze(1) for number in nowhere.unbind(1))
+    there, here, both = (number.unsqueeze(1) for number in unplaced.unbind(1))
     unread = values.new_zeros(len(values), max(0, entries - queries))
     parts = [values, there.expand(-1, keys), here.expand(-1, queries), unread, both]
     query_index, key_index = (

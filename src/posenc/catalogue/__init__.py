@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from itertools import groupby
+from typing import cast
 
 from torch import nn
 
@@ -144,11 +145,10 @@ def _created(run: list[Entry], shape: Mapping[str, object]) -> Encoding:
         names = "+".join(entry.name for entry in run)
         raise ValueError(f"{names} has no option {unknown!r}{nearest(unknown, sorted(known))}")
     ropes = [
-        entry.create(**{w: v for w, v in shape.items() if w in (*SHAPE, "dtype", "device") or w in entry.takes})
+        cast("RoPE", entry.create(**{w: v for w, v in shape.items() if w in (*SHAPE, "dtype", "device", *entry.takes)}))
         for entry in run
     ]
-    assert isinstance(ropes[0], RoPE)
-    return ropes[0].replace(scaling=nn.Sequential(*(rope.scaling for rope in ropes)))
+    return ropes[0].replace(scaling=nn.Sequential(*(rope.scaling for rope in ropes if rope.scaling is not None)))
 
 
 def _text(name: str, value: object) -> str:

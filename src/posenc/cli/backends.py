@@ -46,7 +46,7 @@ def _structure(encodings: Sequence[Encoding], call: AttentionCall) -> str:
     """What the backend of attention is told, in words; for a structure, the first words of its docstring."""
     kinds: list[Structure | None]
     if call.weight is not None:
-        kinds = [call.weight.fast_form()]
+        kinds = [call.weight.structure()]
     elif call.score:
         kinds = [kind for structures in call.structures for kind in ([None] if structures is None else structures)]
     elif call.bias:

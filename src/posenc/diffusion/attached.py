@@ -35,7 +35,7 @@ from posenc.diffusion.scalings import (
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.spectrum import Spectrum
-from posenc.rotary._axes import of_sums
+from posenc.rotary._axes import table_of_sums
 from posenc.rotary._conventions import AxisSpectrum, spectra_of
 
 
@@ -174,7 +174,7 @@ class AttachedPositions(nn.Module):
     def _table(self, tokens: Tokens, scaled: RotaryEncoding | None) -> Table:
         if tokens.frequencies is not None:
             each = [TensorFrequencies(theta.double().unsqueeze(-2)) for theta in tokens.frequencies]
-            return of_sums(tokens.positions, each, torch.float32)
+            return table_of_sums(tokens.positions, each, torch.float32)
         assert self._plain is not None
         if scaled is None:
             return self._plain.table(tokens.positions)

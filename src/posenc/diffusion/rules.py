@@ -61,7 +61,7 @@ from torch import Tensor
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.diffusion.models import Model, ModelName, record_of
 from posenc.positions.builders import taken_elsewhere
-from posenc.positions.checking import NOWHERE
+from posenc.positions.checking import NO_POSITION
 from posenc.positions.grids import affine, floored, grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
 from posenc.positions.validation import Sizes, number_of, numbers, sizes_of
@@ -242,7 +242,7 @@ def _joined(blocks: Sequence[Tensor], axes: int) -> Tensor:
 
 
 def _nowhere(axes: int, tokens: int) -> Tensor:
-    return torch.full((tokens, axes), NOWHERE, dtype=torch.int64)
+    return torch.full((tokens, axes), NO_POSITION, dtype=torch.int64)
 
 
 def _on(axis: int, axes: int, *, first: int = 0) -> Words:

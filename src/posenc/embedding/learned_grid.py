@@ -36,8 +36,8 @@ from posenc.positions import checking as position
 class LearnedGrid(EmbeddingEncoding):
     """Learned absolute embedding of coordinates.
 
-    A token without a place (`positions.NOWHERE`) that is numbered c reads row c of the prefix; where there is no such
-    row, as for DINOv2's registers, it gets nothing added.
+    A token without a place (`positions.NO_POSITION`) that is numbered c reads row c of the prefix; where there is no
+    such row, as for DINOv2's registers, it gets nothing added.
 
     Args:
         dim: width of x.
@@ -150,7 +150,7 @@ class LearnedGrid(EmbeddingEncoding):
     def encode(self, positions: Tensor) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, in the table's dtype; between rows in float32 or better."""
         at = by_axis(positions, self.axes).unbind(-1)
-        away = position.nowhere(positions, self.axes)
+        away = position.has_no_position(positions, self.axes)
         number = at[-1].long() if self.axes > 1 else torch.zeros_like(away, dtype=torch.long)
         inside = torch.where(away, number >= 0, self._contains(at))
         if not torch.compiler.is_compiling() and positions.device.type == "cpu" and not bool(inside.all()):

@@ -90,7 +90,7 @@ class RandomFourier(EmbeddingEncoding):
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""
         places = position.wide(by_axis(positions, self.axes))
-        lost = position.nowhere(positions, self.axes).unsqueeze(-1)
+        lost = position.has_no_position(positions, self.axes).unsqueeze(-1)
         places = places.masked_fill(lost, 0)
         wide = working_dtype(dtype, places.device)
         on = torch.device("cpu") if places.device.type == "mps" else self.frequencies.device  # which has no float64

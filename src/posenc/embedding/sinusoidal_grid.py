@@ -117,13 +117,13 @@ class SinusoidalGrid(EmbeddingEncoding):
             for axis in (0, 2, 1):  # the column before the row
                 cos, sin = cos_sin(angles(at[..., axis], self._by_axis[axis], wide), dtype)
                 waves += [sin, cos]
-            return torch.cat(waves, -1).masked_fill(position.nowhere(positions, self.axes).unsqueeze(-1), 0.0)
+            return torch.cat(waves, -1).masked_fill(position.has_no_position(positions, self.axes).unsqueeze(-1), 0.0)
         angle = angles(at, self._frequencies, working_dtype(dtype, at.device))  # (*batch, tokens, axes, pairs)
         cos, sin = cos_sin(angle, dtype)
         channels = _arranged(sin, cos, self.family)[..., : self.dim]
         if self.family == "perceiver":
             channels = torch.cat([at.to(dtype), channels], -1)
-        return channels.masked_fill(position.nowhere(positions, self.axes).unsqueeze(-1), 0.0)
+        return channels.masked_fill(position.has_no_position(positions, self.axes).unsqueeze(-1), 0.0)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         return with_waves(x, positions, self.encode, dim=self.dim, axes=self.axes, combine=self.combine)

@@ -196,7 +196,7 @@ class Layer:
         Where a rotation depends on more than a token's position, keys are cached as they were projected, and each step
         rotates all of them.
         """
-        last, fixed = self.positions[-1:], all(rotary.fixed() for rotary in self.rotary)
+        last, fixed = self.positions[-1:], all(rotary.cacheable() for rotary in self.rotary)
         left = self.inside if fixed else [*self.rotary, *self.inside]
         states = [e.token_state(self.x) if isinstance(e, ScoreEncoding) else None for e in left]
         k = self.encode(self.q, self.k, self.x)[1] if fixed else self.k

@@ -337,7 +337,7 @@ def rotates_before_cache(encodings: Sequence[Encoding], length: int | None, tabl
     fixed, reads_unrotated = True, False
     for encoding in encodings:
         if isinstance(encoding, RotaryEncoding):
-            fixed = fixed and encoding.fixed(length)
+            fixed = fixed and encoding.cacheable(length)
         elif isinstance(encoding, ScoreEncoding):
             reads_unrotated = reads_unrotated or encoding.reads.unrotated
     if reads_unrotated:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from posenc.positions.batches import padded as padded
     from posenc.positions.blocks import block_order as block_order
     from posenc.positions.blocks import windows as windows
-    from posenc.positions.checking import NOWHERE as NOWHERE
+    from posenc.positions.checking import NO_POSITION as NO_POSITION
     from posenc.positions.designs import HOPE_STRIDES as HOPE_STRIDES
     from posenc.positions.designs import Circle as Circle
     from posenc.positions.designs import multimodal as multimodal
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 HOMES = {  # the module of each name
     "posenc.positions.batches": "packed padded",
     "posenc.positions.blocks": "block_order windows",
-    "posenc.positions.checking": "NOWHERE",
+    "posenc.positions.checking": "NO_POSITION",
     "posenc.positions.designs": "HOPE_STRIDES Circle multimodal",
     "posenc.positions.grids": "aligned centred cropped grid nearest rescaled signed spaced",
     "posenc.positions.parts": "Audio Image Text Video",

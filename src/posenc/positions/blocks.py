@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_flag
-from posenc.positions.checking import check_coordinates, nowhere
+from posenc.positions.checking import check_coordinates, has_no_position
 from posenc.positions.grids import counts_of, floored, grid
 from posenc.positions.validation import Sizes, sizes_of
 
@@ -34,7 +34,7 @@ def windows(coordinates: Tensor, sizes: Sizes, window: Sizes) -> Tensor:
     # Mixed radix, one digit an axis: how many windows an axis has is its size over the window's, rounded up.
     for along, size, edge in zip(at.unbind(-1), sizes, edges, strict=True):
         number = number * -(-size // edge) + along
-    return number.masked_fill(nowhere(coordinates if axes > 1 else coordinates[..., 0], axes), -1)
+    return number.masked_fill(has_no_position(coordinates if axes > 1 else coordinates[..., 0], axes), -1)
 
 
 def block_order(*sizes: int, block: Sizes = 2, partial: bool = False) -> Tensor:

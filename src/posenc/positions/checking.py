@@ -10,7 +10,7 @@ from torch import Tensor
 from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.tracing import stand_ins
 
-NOWHERE = -(2**31)  # exact in int32, float32 and whatever is wider
+NO_POSITION = -(2**31)  # exact in int32, float32 and whatever is wider
 _DEFAULTS: WeakValueDictionary[tuple[int, torch.device], Tensor] = WeakValueDictionary()
 DEFAULT_MARK = "_posenc_default"  # an attribute of the tensor itself: no view and no result of an operation has it
 
@@ -39,13 +39,13 @@ def is_default(positions: Tensor) -> bool:
     return hasattr(positions, DEFAULT_MARK) and positions._version == 0 and not stand_ins()
 
 
-def nowhere(positions: Tensor, axes: int) -> Tensor:
+def has_no_position(positions: Tensor, axes: int) -> Tensor:
     """Which tokens have no place, bool ``(*batch, tokens)``: class and register tokens, whose first coordinate says so.
 
     Rotations leave them as they are, embeddings of a grid add a row of their own or nothing, and biases give them
     numbers of their own or none. Their last coordinate, where there are several, counts them: 0, 1, ….
 
-    >>> nowhere(torch.tensor([[NOWHERE, 0], [0, 0], [0, 1]]), axes=2)
+    >>> has_no_position(torch.tensor([[NO_POSITION, 0], [0, 0], [0, 1]]), axes=2)
     tensor([ True, False, False])
     """
     if not isinstance(axes, int) or axes != 1:
@@ -55,7 +55,7 @@ def nowhere(positions: Tensor, axes: int) -> Tensor:
         if not positions.ndim or positions.shape[-1] != axes:
             raise ValueError(f"positions must be (*batch, tokens, {axes}) for axes = {axes}, got {shown(positions)}")
         positions = positions[..., 0]
-    return wide(positions) == NOWHERE  # in int16, −2^31 would be 0
+    return wide(positions) == NO_POSITION  # in int16, −2^31 would be 0
 
 
 def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) -> None:

@@ -4,7 +4,7 @@
 
 `grid` counts tokens along each axis, exactly. The other functions map such coordinates, whole or fractional, to those
 that a model was trained with; each takes coordinates ``(*batch, tokens, axes)`` and gives them in float64 for float64
-ones, else in float32, rounded once. Tokens without a place (`nowhere`) keep their mark.
+ones, else in float32, rounded once. Tokens without a place (`NO_POSITION`) keep their mark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_choice, check_flag, shown
-from posenc.positions.checking import NOWHERE, check_coordinates, wide
+from posenc.positions.checking import NO_POSITION, check_coordinates, wide
 from posenc.positions.validation import Sizes, check_fits, count_of, number_of, numbers, sizes_of
 
 Per = Literal["axis", "min", "max"]
@@ -184,7 +184,7 @@ def affine(coordinates: Tensor, *, times: Sequence[float], plus: Sequence[float]
     dtype = torch.float64 if coordinates.dtype == torch.float64 else torch.float32
     values = coordinates.to(dtype)
     factor, summand, divisor = (values.new_tensor(list(entries)) for entries in (times, plus, over))
-    return torch.where(wide(coordinates)[..., :1] == NOWHERE, values, (values * factor + summand) / divisor)
+    return torch.where(wide(coordinates)[..., :1] == NO_POSITION, values, (values * factor + summand) / divisor)
 
 
 def floored(coordinates: Tensor, *, times: Sequence[int], over: Sequence[int]) -> Tensor:
@@ -193,7 +193,7 @@ def floored(coordinates: Tensor, *, times: Sequence[int], over: Sequence[int]) -
     factor, divisor = values.new_tensor(list(times)), values.new_tensor(list(over))
     # Products of integers: a quotient of floats would fall below a whole number now and then.
     rows = torch.div(values * factor, divisor, rounding_mode="floor").long()
-    return torch.where(values[..., :1] == NOWHERE, values.long(), rows)
+    return torch.where(values[..., :1] == NO_POSITION, values.long(), rows)
 
 
 def counts_of(sizes: Sequence[int]) -> tuple[int, ...]:

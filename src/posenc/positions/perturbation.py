@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_several
-from posenc.positions.checking import NOWHERE, check_coordinates, wide
+from posenc.positions.checking import NO_POSITION, check_coordinates, wide
 from posenc.positions.grids import centred
 from posenc.positions.validation import Sizes, check_fits, count_of, device_of, number_of, sizes_of, within
 
@@ -146,4 +146,4 @@ def _axes(still_axes: Sequence[int] | None, axes: int) -> tuple[int, ...]:
 
 def _placed(original: Tensor, changed: Tensor) -> Tensor:
     """The changed coordinates; tokens without a place as they were."""
-    return torch.where(wide(original)[..., :1] == NOWHERE, original.to(changed.dtype), changed)
+    return torch.where(wide(original)[..., :1] == NO_POSITION, original.to(changed.dtype), changed)

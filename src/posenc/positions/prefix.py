@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import WIDEST, shown
-from posenc.positions.checking import NOWHERE, check_coordinates, wide
+from posenc.positions.checking import NO_POSITION, check_coordinates, wide
 from posenc.positions.validation import count_of, numbers
 
 Place = Literal["nowhere", "origin", "centre"]
@@ -23,8 +23,8 @@ def with_prefix(positions: Tensor, count: int = 1, *, at: Place | float | Sequen
     Args:
         positions: ``(*batch, tokens, axes)``.
         count: tokens in front.
-        at: ``"nowhere"``: they have no place, and rotations leave them as they are; each is marked by `NOWHERE` and its
-            number, counted on from such tokens that are there already (DINOv3, Swin, BEiT, learned tables).
+        at: ``"nowhere"``: they have no place, and rotations leave them as they are; each is marked by `NO_POSITION` and
+            its number, counted on from such tokens that are there already (DINOv3, Swin, BEiT, learned tables).
             ``"origin"``: 0 on every axis; without a rotation either (RoPE-Axial and -Mixed), but seen at a distance.
             ``"centre"``: the middle of each axis, in floats. A number, or one an axis: there (ComRoPE's class token:
             0.5, in coordinates `centred`).
@@ -84,10 +84,10 @@ def _places(positions: Tensor, count: int, at: Place | tuple[float, ...]) -> Ten
     axes, shape = positions.shape[-1], (*positions.shape[:-2], count, positions.shape[-1])
     if at == "nowhere":
         # Their numbers go on from those of such tokens that are there, which tables of own rows tell apart.
-        there = (positions[..., 0] == NOWHERE).sum(-1, keepdim=True)
+        there = (positions[..., 0] == NO_POSITION).sum(-1, keepdim=True)
         number = (there + torch.arange(count, device=positions.device)).to(positions.dtype).unsqueeze(-1)
         between = number.new_zeros(*number.shape[:-1], axes - 2)
-        return torch.cat([torch.full_like(number, NOWHERE), between, number], -1)
+        return torch.cat([torch.full_like(number, NO_POSITION), between, number], -1)
     if at == "origin":
         return positions.new_zeros(shape)
     if at == "centre":
@@ -99,7 +99,7 @@ def _middle(positions: Tensor) -> Tensor:
     """Half way between the smallest and the largest coordinate of each axis, of tokens that have a place."""
     if not positions.shape[-2]:
         raise ValueError(f"positions must hold tokens for at='centre', got {shown(positions)}: no token, no middle")
-    unplaced = positions[..., :1] == NOWHERE
+    unplaced = positions[..., :1] == NO_POSITION
     first = positions.masked_fill(unplaced, torch.inf).amin(-2, keepdim=True)
     last = positions.masked_fill(unplaced, -torch.inf).amax(-2, keepdim=True)
     return (first + last) / 2

@@ -48,28 +48,28 @@ def coordinates(
     if like is not None:
         positions = positions.to(like.device)
     positions = position.wide(positions)
-    nowhere = position.nowhere(positions, axes).unsqueeze(-1)
+    unplaced = position.has_no_position(positions, axes).unsqueeze(-1)
     places = positions if axes > 1 else positions.unsqueeze(-1)
     if shift:  # in float64, as a float32 fraction and a whole number have more digits together than float32 holds
         places = (places.to(float64_if_supported(places.device)) if places.is_floating_point() else places) + shift
-    places = places.masked_fill(nowhere, 0)
-    return places, nowhere, precision(like)
+    places = places.masked_fill(unplaced, 0)
+    return places, unplaced, precision(like)
 
 
-def of_one_axis(axes: int, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+def without_single_axis(axes: int, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of queries and keys, where one axis has them as ``(tokens, 1)``, as ``(tokens,)``.
 
     Only the tokens tell these from ``(batch, 1)`` of one token each, as which they would broadcast to tokens × tokens.
     """
     if axes > 1:
         return q_pos, k_pos
-    of_q, of_k = (
+    q_places, k_places = (
         p.squeeze(-1) if p.ndim == 2 and p.shape[-1] == 1 and x.shape[2] > 1 else p for p, x in ((q_pos, q), (k_pos, k))
     )
-    return of_q, of_q if k_pos is q_pos else of_k
+    return q_places, q_places if k_pos is q_pos else k_places
 
 
-def of_each(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, woven: bool = False) -> Table:
+def table_by_axis(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, woven: bool = False) -> Table:
     """cos and sin ``(*batch, tokens, axes · pairs)`` of pairs whose angle follows one coordinate, axis by axis.
 
     Args:
@@ -80,7 +80,7 @@ def of_each(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, 
     return cos_sin((angle.mT if woven else angle).flatten(-2), dtype)
 
 
-def of_sums(places: Tensor, frequencies: Sequence[AnyFrequencies], dtype: torch.dtype) -> Table:
+def table_of_sums(places: Tensor, frequencies: Sequence[AnyFrequencies], dtype: torch.dtype) -> Table:
     """cos and sin ``(*batch, heads, tokens, pairs)`` of pairs whose angle is a sum over the axes.
 
     Args:
@@ -95,21 +95,20 @@ def of_sums(places: Tensor, frequencies: Sequence[AnyFrequencies], dtype: torch.
     return cos_sin(angle, dtype)
 
 
-def with_own(table: Table, positions: Tensor, learned_angles: Tensor, axes: int) -> Table:
+def with_learned_angles(table: Table, positions: Tensor, learned_angles: Tensor, axes: int) -> Table:
     """A table in which tokens without a place, numbered below ``len(learned_angles)``, are rotated by learned angles.
 
     Args:
         table: cos and sin ``(*batch, tokens, pairs)``.
         learned_angles: radians ``(rows, pairs)``, differentiable.
     """
-    away = position.nowhere(positions, axes)
+    away = position.has_no_position(positions, axes)
     number = positions[..., -1].long() if axes > 1 else torch.zeros_like(positions, dtype=torch.int64)
     here = (away & (number >= 0) & (number < len(learned_angles))).to(table[0].device)
     rows = learned_angles[torch.where(here, number.to(here.device), 0)]
     learned_table = cos_sin(rows.to(working_dtype(table[0].dtype, rows.device)), table[0].dtype)
     return tuple(
-        torch.where(here.unsqueeze(-1), of_row, of_position)
-        for of_row, of_position in zip(learned_table, table, strict=True)
+        torch.where(here.unsqueeze(-1), learned, given) for learned, given in zip(learned_table, table, strict=True)
     )
 
 
@@ -124,15 +123,15 @@ class Chosen:
         self.axis = list(axis)
         self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls, as in `Frequencies`
 
-    def table(self, places: Tensor, of: RotationTable, dtype: torch.dtype, *, of_heads: bool = False) -> Table:
+    def table(self, places: Tensor, waves: RotationTable, dtype: torch.dtype, *, per_head: bool = False) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where they have one.
 
         Args:
-            of: the waves; see `alone`.
+            waves: see `alone`.
         """
         axis = self._on(places.device)
         chosen = places.gather(-1, axis.expand(*places.shape[:-1], len(self.axis)))
-        cos, sin = of.table(chosen.unsqueeze(-3) if of_heads else chosen, dtype)
+        cos, sin = waves.table(chosen.unsqueeze(-3) if per_head else chosen, dtype)
         return cos.squeeze(-1), sin.squeeze(-1)
 
     def _on(self, device: torch.device) -> Tensor:
@@ -179,13 +178,13 @@ def alone(rotation: RotationTable) -> RotationTable:
 
 
 def rotate_both(
-    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, of_queries: Table, of_keys: Table
+    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, q_table: Table, k_table: Table
 ) -> tuple[Tensor, Tensor]:
     """q and k rotated; in a decoding step, which consists of calls and not of numbers, by one rotation for both."""
-    if of_keys[0] is of_queries[0] and q.shape[2] == 1 and q.dtype == k.dtype:
-        both = rotate(torch.cat([q, k], 1), of_queries)
+    if k_table[0] is q_table[0] and q.shape[2] == 1 and q.dtype == k.dtype:
+        both = rotate(torch.cat([q, k], 1), q_table)
         return both[:, : q.shape[1]], both[:, q.shape[1] :]
-    return rotate(q, of_queries), rotate(k, of_keys)
+    return rotate(q, q_table), rotate(k, k_table)
 
 
 def over_heads(table: Table) -> Table:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from posenc.encoding import Table, float64_if_supported, no_autocast
 from posenc.frequencies.phase import TensorFrequencies
-from posenc.rotary._axes import of_sums
+from posenc.rotary._axes import table_of_sums
 from posenc.rotary._blocks import differentiated_otherwise, grouped, rotate_blocks, rotate_pairs_of_groups
 from posenc.rotary._rotate import rotate_pairs
 from posenc.rotary._skew import skew_exponential
@@ -44,19 +44,19 @@ def commuting_table(places: Tensor, generators: Tensor, times: Tensor, dtype: to
     if width == 2:
         return _waves(places, times, generators[..., 1:, 0], dtype)
     with no_autocast(places.device.type):
-        of_tokens = places.to(times.dtype).unsqueeze(-3) @ times  # (*batch, rows | 1, tokens, blocks)
+        token_times = places.to(times.dtype).unsqueeze(-3) @ times  # (*batch, rows | 1, tokens, blocks)
         if differentiated_otherwise():  # transforms know no eigenproblem without a derivative
-            return (skew_exponential(of_tokens[..., None, None] * generators.unsqueeze(-4)).to(dtype),)
-        still = (of_tokens == 0).all(-1, keepdim=True).to(dtype)  # a table is of one dtype
+            return (skew_exponential(token_times[..., None, None] * generators.unsqueeze(-4)).to(dtype),)
+        still = (token_times == 0).all(-1, keepdim=True).to(dtype)  # a table is of one dtype
         basis, rates = skew_basis(generators.detach())
         if not (torch.is_grad_enabled() and generators.requires_grad):
             return still, _dense(basis.to(dtype)), *_waves(places, times, rates, dtype)
-        longest = of_tokens.detach().abs().amax()
+        longest = token_times.detach().abs().amax()
         basis, learned_rates, near, close = _differentiable(generators, basis, rates, _NEAR[dtype] / longest)
         table = still, _dense(basis.to(dtype)), *_waves(places, times, learned_rates, dtype)
         if has_values(close) and not bool(close.any()):
             return table
-        by_channel = of_tokens.detach().repeat_interleave(width, -1).to(dtype)
+        by_channel = token_times.detach().repeat_interleave(width, -1).to(dtype)
         return *table, _dense(near.to(dtype)), by_channel, *_waves(places, times.detach(), rates / 2, dtype)
 
 
@@ -71,9 +71,9 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
         return rotate_pairs_of_groups(x, *table)
     still, basis, cos, sin, *rest = table
     rows, width = basis.shape[0], basis.shape[-1]
-    of_blocks = grouped(x[..., :width], rows)  # (batch, rows, heads of a row, tokens, width)
+    blocks = grouped(x[..., :width], rows)  # (batch, rows, heads of a row, tokens, width)
     with no_autocast(x.device.type):
-        inside = _times_rows(of_blocks.to(basis.dtype), basis)
+        inside = _times_rows(blocks.to(basis.dtype), basis)
         rotated = rotate_pairs(inside, cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved")
         if rest:  # t · R(t/2) N R(t/2) for pairs at nearly one rate; zero, for its gradient alone
             near, (times, half_cos, half_sin) = rest[0], (part.unsqueeze(-3) for part in rest[1:])
@@ -82,7 +82,7 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
         out = _times_rows(rotated, basis.mT).to(x.dtype)
     if not (still.device.type == "cpu" and has_values(still)) or bool(still.any()):
         # the values are those of x, the gradients, positions' among them, those of the rotation
-        out = torch.where(still.unsqueeze(-3) != 0, of_blocks.detach() + (out - out.detach()), out)
+        out = torch.where(still.unsqueeze(-3) != 0, blocks.detach() + (out - out.detach()), out)
     out = out.flatten(1, 2)
     return out if width == x.shape[-1] else torch.cat([out, x[..., width:]], -1)
 
@@ -90,8 +90,8 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
 def _waves(places: Tensor, times: Tensor, rates: Tensor, dtype: torch.dtype) -> Table:
     """cos and sin of t · w, ``(*batch, rows, tokens, pairs)``: pairs of a block share its t."""
     theta = times.unsqueeze(-1) * rates.unsqueeze(-3)  # (rows, axes, blocks, pairs of a block)
-    frequencies = [TensorFrequencies(of_axis) for of_axis in theta.flatten(-2).unsqueeze(-2).unbind(1)]
-    return of_sums(places, frequencies, dtype)
+    frequencies = [TensorFrequencies(axis_theta) for axis_theta in theta.flatten(-2).unsqueeze(-2).unbind(1)]
+    return table_of_sums(places, frequencies, dtype)
 
 
 def _times_rows(x: Tensor, matrices: Tensor) -> Tensor:

@@ -168,7 +168,7 @@ def layout_of(layout: object, convention: str) -> AxialLayout:
     return cast(AxialLayout, layout)
 
 
-def of_base(base: float, axes: int, pairs: int, convention: str) -> Frequencies:
+def frequencies_of_base(base: float, axes: int, pairs: int, convention: str) -> Frequencies:
     """The frequencies of a base: base^(−t / n), or as the convention has them."""
     check_base(base)
     rules = CONVENTIONS[convention]
@@ -186,7 +186,7 @@ def growing(pairs: int, base: float) -> list[float]:
     return [math.pi / 2 * base ** (t / max(1, pairs - 1)) for t in range(pairs)]
 
 
-def of_periods(shortest: float | None, longest: float | None, pairs: int, convention: str) -> Frequencies:
+def frequencies_of_periods(shortest: float | None, longest: float | None, pairs: int, convention: str) -> Frequencies:
     """Frequencies whose wavelengths are log-spaced between the shortest and the longest."""
     if not CONVENTIONS[convention].periods or shortest is None or longest is None:
         raise ValueError(
@@ -199,7 +199,7 @@ def of_periods(shortest: float | None, longest: float | None, pairs: int, conven
     return Frequencies([2 * math.pi / period for period in spread])
 
 
-def of_given(name: str, frequencies: Sequence[object] | Tensor, *sizes: int) -> list[object]:
+def given_frequencies(name: str, frequencies: Sequence[object] | Tensor, *sizes: int) -> list[object]:
     """Given frequencies as lists of finite numbers ``sizes``; leading axes may be left out, which repeats them.
 
     Raises:

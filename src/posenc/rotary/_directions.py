@@ -42,7 +42,7 @@ def along_axes(heads: int, axes: int) -> Tensor:
     return torch.eye(axes, dtype=torch.float64, device="cpu").flip(0).expand(heads, axes, axes)
 
 
-def of_frames(frames: Tensor, pairs: int, base: float) -> Tensor:
+def frequencies_in_frames(frames: Tensor, pairs: int, base: float) -> Tensor:
     """Frequencies ``(heads, axes, pairs)``: each vector of a frame has a share of the pairs, from fast to slow."""
     axes = frames.shape[-1]
     share = -(-pairs // axes)  # the last vector has what is left
@@ -51,7 +51,7 @@ def of_frames(frames: Tensor, pairs: int, base: float) -> Tensor:
     return theta
 
 
-def of_golden(heads: int, axes: int, pairs: int, base: float) -> list[list[list[float]]]:
+def golden_frequencies(heads: int, axes: int, pairs: int, base: float) -> list[list[list[float]]]:
     """Frequencies ``[heads][axes][pairs]`` of which each points in a direction of its own; the same at every call."""
     frequencies = []
     for head in range(heads):

@@ -31,8 +31,8 @@ class Leading(RotaryEncoding):
         joined = (torch.cat([t, x[..., self.width :]], -1) for t, x in zip(rotated, (q, k), strict=True))
         return next(joined), next(joined)
 
-    def fixed(self, length: int | None = None) -> bool:
-        return self.inner.fixed(length)
+    def cacheable(self, length: int | None = None) -> bool:
+        return self.inner.cacheable(length)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         return self.inner.table(positions, length, like=like)

@@ -228,11 +228,11 @@ def _through_scratch(
     for start in range(0, tokens, rows):
         here = slice(start, min(start + rows, tokens))
         size = here.stop - here.start
-        of_tokens = here if cos.shape[-2] != 1 else slice(None)
+        tokens_here = here if cos.shape[-2] != 1 else slice(None)
         old, new = x[..., here, :rotary], after[..., :size, :]
         if before is not None:
             old = before[..., :size, :].copy_(old)
-        _into(new, old, cos[..., of_tokens, :], sin[..., of_tokens, :], layout, inverse)
+        _into(new, old, cos[..., tokens_here, :], sin[..., tokens_here, :], layout, inverse)
         out[..., here, :rotary] = new
     return out
 

@@ -23,7 +23,7 @@ class RotationTable(NamedTuple):
     start_gain: float = 1.0
 
     @classmethod
-    def fixed(cls, spectrum: Spectrum) -> RotationTable:
+    def constant(cls, spectrum: Spectrum) -> RotationTable:
         """Of a constant spectrum, ``(pairs,)`` or ``(heads, pairs)``: kept as Python numbers, which no cast changes."""
         frequencies, start = Frequencies(_with_tokens(spectrum.theta).tolist()), spectrum.start
         if start is None:
@@ -32,13 +32,13 @@ class RotationTable(NamedTuple):
         return cls(frequencies, float(spectrum.gain), early, start.tokens, start.gain)
 
     @classmethod
-    def of(cls, spectrum: Spectrum, *, of_heads: bool) -> RotationTable:
-        """Of a spectrum computed for this call; ``of_heads``: two axes are (heads, pairs)."""
+    def of(cls, spectrum: Spectrum, *, per_head: bool) -> RotationTable:
+        """Of a spectrum computed for this call; ``per_head``: two axes are (heads, pairs)."""
         theta, start = spectrum.theta, spectrum.start
-        frequencies = TensorFrequencies(_with_tokens(theta) if of_heads else theta)
+        frequencies = TensorFrequencies(_with_tokens(theta) if per_head else theta)
         if start is None:
             return cls(frequencies, spectrum.gain)
-        early = TensorFrequencies(_with_tokens(start.theta) if of_heads else start.theta)
+        early = TensorFrequencies(_with_tokens(start.theta) if per_head else start.theta)
         return cls(frequencies, spectrum.gain, early, start.tokens, start.gain)
 
     def table(self, positions: Tensor, dtype: torch.dtype) -> Table:

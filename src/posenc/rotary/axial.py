@@ -44,19 +44,19 @@ from posenc.rotary._axes import (
     alone,
     check_head,
     coordinates,
-    of_each,
-    of_one_axis,
     over_heads,
     rotate_both,
-    with_own,
+    table_by_axis,
+    with_learned_angles,
+    without_single_axis,
 )
 from posenc.rotary._conventions import (
     CONVENTIONS,
     AxialLayout,
+    frequencies_of_base,
+    frequencies_of_periods,
+    given_frequencies,
     layout_of,
-    of_base,
-    of_given,
-    of_periods,
     pairs_of_axis,
     scalings_of,
     spectra_of,
@@ -169,11 +169,11 @@ class AxialRoPE(RotaryEncoding):
         elif self.base is not None:
             if not isinstance(self.base, int | float):
                 raise ValueError(f"base must be one number, or one for each of axes_dims, got {self.base!r}")
-            self._frequencies = of_base(self.base, axes, pairs, convention)
+            self._frequencies = frequencies_of_base(self.base, axes, pairs, convention)
         elif frequencies is None:
-            self._frequencies = of_periods(min_period, max_period, pairs, convention)
+            self._frequencies = frequencies_of_periods(min_period, max_period, pairs, convention)
         else:
-            listed = of_given("frequencies", frequencies, axes, pairs)
+            listed = given_frequencies("frequencies", frequencies, axes, pairs)
             self._frequencies = Frequencies(listed[::-1] if rules.last_first else listed)
         self._resting = head_dim // 2 - pairs * axes if rules.growing else 0
         check_whole("prefix", prefix, least=0, most=WIDEST if axes > 1 else 1)
@@ -189,15 +189,15 @@ class AxialRoPE(RotaryEncoding):
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``; see `RotaryEncoding.table`."""
-        places, nowhere, dtype = coordinates(positions, self.axes, like, shift=self._shift)
+        places, unplaced, dtype = coordinates(positions, self.axes, like, shift=self._shift)
         if self.axes_dims is not None:
             cos, sin = self._chosen.table(places, self._rotation, dtype)
             # a token without a place has no gain either
-            table: Table = (cos if self.scaling is None else cos.masked_fill(nowhere, 1.0), sin)
+            table: Table = (cos if self.scaling is None else cos.masked_fill(unplaced, 1.0), sin)
         else:
             places = places.flip(-1) if self._last_first else places
-            table = of_each(places, self._frequencies, dtype, woven=self._woven)
-        table = table if self.angles is None else with_own(table, positions, self.angles, self.axes)
+            table = table_by_axis(places, self._frequencies, dtype, woven=self._woven)
+        table = table if self.angles is None else with_learned_angles(table, positions, self.angles, self.axes)
         # LTX: the channels that are left over come first
         return (F.pad(table[0], (self._resting, 0), value=1.0), F.pad(table[1], (self._resting, 0)))
 
@@ -218,10 +218,10 @@ class AxialRoPE(RotaryEncoding):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`. With one axis, positions ``(tokens, 1)`` are taken as well."""
-        q_pos, k_pos = of_one_axis(self.axes, q, k, q_pos, k_pos)
-        of_queries = self.table(q_pos, like=q)
-        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
-        return rotate_both(self.rotate, q, k, of_queries, of_keys)
+        q_pos, k_pos = without_single_axis(self.axes, q, k, q_pos, k_pos)
+        q_table = self.table(q_pos, like=q)
+        k_table = q_table if k_pos is q_pos else self.table(k_pos, like=k)
+        return rotate_both(self.rotate, q, k, q_table, k_table)
 
     def extra_repr(self) -> str:
         waves = "frequencies given" if self.base is None else f"base={self.base}"

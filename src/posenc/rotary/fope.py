@@ -80,7 +80,7 @@ class FoPE(PerHeadRotation):
     """
 
     shared_by_layers = False
-    moves = False
+    composes_by_shift = False
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -151,10 +151,10 @@ class FoPE(PerHeadRotation):
         dtype = precision(self.cos_coef if like is None else like)
         places = position.wide(positions if like is None else positions.to(like.device))
         cos, sin = cos_sin(angles(places, self._frequencies, working_dtype(dtype, places.device)), dtype)
-        of_cos = self._coefficients(self.cos_coef, dtype)
-        of_sin = of_cos if self.sin_coef is None else self._coefficients(self.sin_coef, dtype)
+        cos_coef = self._coefficients(self.cos_coef, dtype)
+        sin_coef = cos_coef if self.sin_coef is None else self._coefficients(self.sin_coef, dtype)
         with no_autocast(cos.device.type):
-            cos, sin = cos.unsqueeze(-3) @ of_cos, sin.unsqueeze(-3) @ of_sin
+            cos, sin = cos.unsqueeze(-3) @ cos_coef, sin.unsqueeze(-3) @ sin_coef
         left = self.head_dim // 2 - self.series
         return F.pad(cos, (0, left), value=1.0), F.pad(sin, (0, left), value=1.0 if self.rest == "doubled" else 0.0)
 

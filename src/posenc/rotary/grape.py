@@ -30,7 +30,7 @@ from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
 from posenc.head_shares import KEYS, HeadAxis
-from posenc.rotary._axes import coordinates, of_sums
+from posenc.rotary._axes import coordinates, table_of_sums
 from posenc.rotary._per_head import PerHeadRotation
 
 
@@ -87,8 +87,8 @@ class GRAPEM(PerHeadRotation):
 
     def reset_parameters(self) -> None:
         """RoPE's frequencies."""
-        of_head = host_float64(geometric(self.head_dim, self.base)).log() * self.log_scale
-        assign(self.log_theta, of_head.expand(self.log_theta.shape))
+        theta = host_float64(geometric(self.head_dim, self.base)).log() * self.log_scale
+        assign(self.log_theta, theta.expand(self.log_theta.shape))
 
     def head_axes(self) -> dict[str, HeadAxis]:
         return {"log_theta": KEYS} if self.per_head else {}
@@ -101,7 +101,7 @@ class GRAPEM(PerHeadRotation):
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads | 1, tokens, pairs)``; see `RotaryEncoding.table`."""
         places, _, dtype = coordinates(positions, 1, self.log_theta if like is None else like)
-        return of_sums(places, [TensorFrequencies(-self.frequencies().unsqueeze(-2))], dtype)
+        return table_of_sums(places, [TensorFrequencies(-self.frequencies().unsqueeze(-2))], dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, base={self.base:g}, {self._rows} sets of frequencies"

@@ -27,7 +27,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.head_shares import HeadAxis
-from posenc.rotary._axes import coordinates, of_sums
+from posenc.rotary._axes import coordinates, table_of_sums
 from posenc.rotary._blocks import check_block, from_upper
 from posenc.rotary._commuting import commuting_rotate, commuting_table
 from posenc.rotary._per_head import PerHeadRotation
@@ -129,7 +129,7 @@ class LieRE(PerHeadRotation):
         places, _, dtype = coordinates(positions, self.axes, self.generators if like is None else like)
         wide = float64_if_supported(places.device)
         if self.block == 2:
-            return of_sums(places, [TensorFrequencies(theta) for theta in self._rates(wide)], dtype)
+            return table_of_sums(places, [TensorFrequencies(theta) for theta in self._rates(wide)], dtype)
         if self.axes == 1:  # multiples of one generator commute
             generators = from_upper(self.generators[0].to(places.device, wide), self.block)
             return commuting_table(places, generators, generators.new_ones(1, 1, generators.shape[1]), dtype)

@@ -108,20 +108,20 @@ class MHRoPE(PerHeadRotation):
         """The frequencies in force, of every head; see `RoPE.spectrum`."""
         return self.rope.spectrum(length)
 
-    def fixed(self, length: int | None = None) -> bool:
-        """Whether keys may be cached rotated; see `RoPE.fixed`."""
-        return self.rope.fixed(length)
+    def cacheable(self, length: int | None = None) -> bool:
+        """Whether keys may be cached rotated; see `RoPE.cacheable`."""
+        return self.rope.cacheable(length)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, times the gain; see `RoPE.table`."""
         if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
             positions = on_all_axes(positions, self.axes)
-        places, nowhere, dtype = coordinates(positions, self.axes, like)
-        rotation = self.rope._fixed or self.rope._table_spanning(largest(places), length)
+        places, unplaced, dtype = coordinates(positions, self.axes, like)
+        rotation = self.rope._constant_table or self.rope._table_spanning(largest(places), length)
         of_axes = torch.cat([places, torch.zeros_like(places[..., :1])], -1).movedim(-1, 0)
         cos, sin = rotation.table(of_axes, dtype)  # (axes + 1, *batch, tokens, pairs), the last one at rest
         if self.rope.scaling is not None:
-            cos = cos.masked_fill(nowhere, 1.0)
+            cos = cos.masked_fill(unplaced, 1.0)
         chosen = torch.tensor([axis % (self.axes + 1) for axis in self.order()], device=cos.device)
         return cos[chosen].movedim(0, -3), sin[chosen].movedim(0, -3)
 
@@ -137,10 +137,10 @@ class MHRoPE(PerHeadRotation):
         if length is None and self.length_dependent:
             span = position.span(k_pos if k_pos.ndim == 1 else largest(k_pos))
             length = (span, span)
-        of_q, of_k = length if isinstance(length, tuple) else (length, length)
-        of_queries = self.table(q_pos, of_q, like=q)
-        of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
-        return self.rotate(q, of_queries), self.rotate(k, of_keys)
+        q_length, k_length = length if isinstance(length, tuple) else (length, length)
+        q_table = self.table(q_pos, q_length, like=q)
+        k_table = q_table if k_pos is q_pos and q_length is k_length else self.table(k_pos, k_length, like=k)
+        return self.rotate(q, q_table), self.rotate(k, k_table)
 
     def extra_repr(self) -> str:
         """Head, heads of each axis and of queries."""

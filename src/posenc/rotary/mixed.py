@@ -31,9 +31,9 @@ from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequenc
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
 from posenc.head_shares import KEYS, HeadAxis, HeadShare
-from posenc.rotary._axes import coordinates, of_one_axis, of_sums
-from posenc.rotary._conventions import of_given
-from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
+from posenc.rotary._axes import coordinates, table_of_sums, without_single_axis
+from posenc.rotary._conventions import given_frequencies
+from posenc.rotary._directions import along_axes, frequencies_in_frames, golden_frequencies, random_frames
 from posenc.rotary._per_head import PerHeadRotation
 
 Directions = Literal["random", "axial", "golden"]
@@ -101,7 +101,9 @@ class MixedRoPE(PerHeadRotation):
         check_choice("directions", directions, get_args(Directions))
         learned = check_flag("learned", learned)
         self.given = (
-            None if frequencies is None else of_given("frequencies", frequencies, num_kv_heads, axes, head_dim // 2)
+            None
+            if frequencies is None
+            else given_frequencies("frequencies", frequencies, num_kv_heads, axes, head_dim // 2)
         )
         if not learned and directions == "random" and self.given is None:
             raise ValueError("directions must not be 'random' where nothing is learned: no state_dict would keep them")
@@ -110,7 +112,9 @@ class MixedRoPE(PerHeadRotation):
         self.layout: Layout = layout
         self._begun_for, self._kept = num_kv_heads, slice(0, num_kv_heads)  # key heads of the whole encoding
         self.theta = nn.Parameter(torch.empty(num_kv_heads, axes, head_dim // 2)) if learned else None
-        self._fixed = None if learned else [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
+        self._constant_frequencies = (
+            None if learned else [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
+        )
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -124,10 +128,10 @@ class MixedRoPE(PerHeadRotation):
         if self.given is not None:
             return torch.tensor(self.given, dtype=torch.float64, device="cpu")
         if self.directions == "golden":
-            rows = of_golden(heads, axes, pairs, self.base)
+            rows = golden_frequencies(heads, axes, pairs, self.base)
             return torch.stack([torch.stack([host_float64(of_axis) for of_axis in of_head]) for of_head in rows])
         frames = random_frames(heads, axes) if self.directions == "random" else along_axes(heads, axes)
-        return of_frames(frames, pairs, self.base)
+        return frequencies_in_frames(frames, pairs, self.base)
 
     def reset_parameters(self) -> None:
         """Draw random frames anew; other directions, and given frequencies, are always the same."""
@@ -141,8 +145,8 @@ class MixedRoPE(PerHeadRotation):
         kept, before = share.key_heads(self.num_kv_heads), self._kept.start
         super()._keep_heads(share)
         self._kept = slice(before + kept.start, before + kept.stop)
-        if self._fixed is not None:
-            self._fixed = [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
+        if self._constant_frequencies is not None:
+            self._constant_frequencies = [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
 
     @torch.no_grad()
     def from_official(self, freqs: Tensor) -> MixedRoPE:
@@ -160,16 +164,16 @@ class MixedRoPE(PerHeadRotation):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`. With one axis, positions ``(tokens, 1)`` are taken as well."""
-        return super().forward(q, k, *of_one_axis(self.axes, q, k, q_pos, k_pos))
+        return super().forward(q, k, *without_single_axis(self.axes, q, k, q_pos, k_pos))
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``; see `RotaryEncoding.table`."""
         places, _, dtype = coordinates(positions, self.axes, self.theta if like is None else like)
-        return of_sums(places, self._frequencies(), dtype)
+        return table_of_sums(places, self._frequencies(), dtype)
 
     def _frequencies(self) -> Sequence[AnyFrequencies]:
-        if self._fixed is not None:
-            return self._fixed
+        if self._constant_frequencies is not None:
+            return self._constant_frequencies
         assert self.theta is not None
         device = torch.device("cpu") if self.theta.device.type == "mps" else self.theta.device  # which has no float64
         return [TensorFrequencies(theta) for theta in _by_axis(self.theta.to(device, torch.float64))]

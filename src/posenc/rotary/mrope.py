@@ -87,30 +87,30 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         self._set_order(sections, order, interleaved, time_last, axes)
         self._rests = -1 in self.order()  # pairs that read a coordinate of their own, which is 0
         self._chosen = Chosen([self.axes if axis < 0 else axis for axis in self.order()])
-        self._fixed = None if self.rope._fixed is None else alone(self.rope._fixed)
-        self._of_heads = self.rope._fewest is not None
+        self._constant_table = None if self.rope._constant_table is None else alone(self.rope._constant_table)
+        self._per_head = self.rope._fewest is not None
         place_parameters(self, device, dtype, given=scaling)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force; see `RoPE.spectrum`."""
         return self.rope.spectrum(length)
 
-    def fixed(self, length: int | None = None) -> bool:
-        """Whether keys may be cached rotated; see `RoPE.fixed`."""
-        return self.rope.fixed(length)
+    def cacheable(self, length: int | None = None) -> bool:
+        """Whether keys may be cached rotated; see `RoPE.cacheable`."""
+        return self.rope.cacheable(length)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RoPE.table`."""
         if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
             positions = on_all_axes(positions, self.axes)
-        places, nowhere, dtype = coordinates(positions, self.axes, like)
-        waves = self._fixed or alone(self.rope._table_spanning(largest(places), length))
+        places, unplaced, dtype = coordinates(positions, self.axes, like)
+        waves = self._constant_table or alone(self.rope._table_spanning(largest(places), length))
         if self._rests:
             places = torch.cat([places, torch.zeros_like(places[..., :1])], -1)
-        cos, sin = self._chosen.table(places, waves, dtype, of_heads=self._of_heads)
+        cos, sin = self._chosen.table(places, waves, dtype, per_head=self._per_head)
         if self.rope.scaling is None:
             return cos, sin
-        return cos.masked_fill(nowhere.unsqueeze(-3) if self._of_heads else nowhere, 1.0), sin
+        return cos.masked_fill(unplaced.unsqueeze(-3) if self._per_head else unplaced, 1.0), sin
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
@@ -133,12 +133,12 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         if length is None and self.length_dependent:
             span = position.span(largest(k_pos))
             length = (span, span)
-        of_q, of_k = length if isinstance(length, tuple) else (length, length)
-        of_queries = self.table(q_pos, of_q, like=q)
-        of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
-        if self._of_heads:  # one table for all heads has rows for as many heads as there are
-            return self.rotate(q, of_queries), self.rotate(k, of_keys)
-        return rotate_both(self.rotate, q, k, of_queries, of_keys)
+        q_length, k_length = length if isinstance(length, tuple) else (length, length)
+        q_table = self.table(q_pos, q_length, like=q)
+        k_table = q_table if k_pos is q_pos and q_length is k_length else self.table(k_pos, k_length, like=k)
+        if self._per_head:  # one table for all heads has rows for as many heads as there are
+            return self.rotate(q, q_table), self.rotate(k, k_table)
+        return rotate_both(self.rotate, q, k, q_table, k_table)
 
     extra_repr = MRoPESpec.extra_repr
 

@@ -68,7 +68,7 @@ class PoPE(PerHeadRotation):
     """
 
     shared_by_layers = False
-    moves = False
+    composes_by_shift = False
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PoPE(PerHeadRotation):
     def head_axes(self) -> dict[str, HeadAxis]:
         return {"bias": KEYS}
 
-    def fixed(self, length: int | None = None) -> bool:
+    def cacheable(self, length: int | None = None) -> bool:
         """False: keys are cached as they were given, which is half of their features."""
         return False
 
@@ -126,12 +126,12 @@ class PoPE(PerHeadRotation):
         check_head("PoPE", self.head_dim, q)
         self._check_heads(k)
         group = k.shape[1] // self.num_kv_heads  # no divmod: compilers cannot follow it for sizes that vary
-        of_queries = self._waves(q_pos, q)
-        cos, sin = of_queries if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
+        q_waves = self._waves(q_pos, q)
+        cos, sin = q_waves if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
         bias = self.bias.to(cos.dtype).clamp(-2 * math.pi, 0.0).repeat_interleave(group, 0).unsqueeze(-2)
         cos_bias, sin_bias = bias.cos(), bias.sin()
-        of_keys = (cos * cos_bias - sin * sin_bias, sin * cos_bias + cos * sin_bias)
-        return self._features(q, *of_queries), self._features(k, *of_keys)
+        k_waves = (cos * cos_bias - sin * sin_bias, sin * cos_bias + cos * sin_bias)
+        return self._features(q, *q_waves), self._features(k, *k_waves)
 
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin ``(*batch | 1, 1, tokens, rotary_dim)``."""

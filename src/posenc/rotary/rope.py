@@ -98,7 +98,7 @@ class RoPE(RotaryEncoding, RoPESpec):
             check_theta(spectrum.theta, self.rotary_dim // 2)
             if spectrum.theta.ndim == 2:  # a base a head
                 self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
-            self._fixed = None if self.length_dependent or learned else RotationTable.fixed(spectrum)
+            self._constant_table = None if self.length_dependent or learned else RotationTable.constant(spectrum)
         self.relative = spectrum.start is None
 
     def _keep_heads(self, share: HeadShare) -> None:
@@ -113,7 +113,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         self._prepare()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _CONSTRUCTED and "_fixed" in self.__dict__:
+        if name in _CONSTRUCTED and "_constant_table" in self.__dict__:
             raise ValueError(f"{name} is fixed once a RoPE is made: its tables follow from it; use replace({name}=…)")
         super().__setattr__(name, value)
 
@@ -126,7 +126,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         scaled: Spectrum = unscaled if self.scaling is None else self.scaling(unscaled)
         return scaled
 
-    def fixed(self, length: int | None = None) -> bool:
+    def cacheable(self, length: int | None = None) -> bool:
         """Whether keys may be cached rotated: always, but for a length-dependent scaling without a declared length."""
         return length is not None or not self.length_dependent
 
@@ -143,9 +143,9 @@ class RoPE(RotaryEncoding, RoPESpec):
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
         default = hasattr(positions, DEFAULT_MARK) and is_default(positions)
-        if default and self._fixed is not None and self._fewest is None:
-            return default_table(self._fixed, positions, dtype)
-        spectrum = self._fixed or self._table_spanning(positions, length)
+        if default and self._constant_table is not None and self._fewest is None:
+            return default_table(self._constant_table, positions, dtype)
+        spectrum = self._constant_table or self._table_spanning(positions, length)
         return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
     def _table_spanning(self, positions: Tensor, length: int | Tensor | None) -> RotationTable:
@@ -160,7 +160,7 @@ class RoPE(RotaryEncoding, RoPESpec):
             length = torch.full((), length, dtype=torch.float64, device=device)
         theta = torch.tensor(self._plain, dtype=torch.float64, device=device)
         return RotationTable.of(
-            self._scaled(Spectrum(theta, length, theta.new_ones(()))), of_heads=self._fewest is not None
+            self._scaled(Spectrum(theta, length, theta.new_ones(()))), per_head=self._fewest is not None
         )
 
     def rotate(self, x: Tensor, table: Table, *, token_axis: int = -2) -> Tensor:
@@ -213,14 +213,16 @@ class RoPE(RotaryEncoding, RoPESpec):
             length = (span, span)
         traced = tracing()  # for which one size is like another
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
-        of_queries = self.table(q_pos, span_q, like=q)
-        of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
-        same = of_keys[0] is of_queries[0] and q.dtype == k.dtype and self._fewest is None
+        q_table = self.table(q_pos, span_q, like=q)
+        k_table = q_table if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
+        same = k_table[0] is q_table[0] and q.dtype == k.dtype and self._fewest is None
         if same and (q.shape[2] == 1 or (not traced and q.numel() <= FEW // 2)):
             # Short calls consist of overhead, not of numbers: one rotation for queries and keys together.
-            of_q, of_k = self.rotate(torch.cat([q, k], 1), of_queries).split_with_sizes((q.shape[1], k.shape[1]), 1)
-            return of_q, of_k
-        return self.rotate(q, of_queries), self.rotate(k, of_keys)
+            rotated_q, rotated_k = self.rotate(torch.cat([q, k], 1), q_table).split_with_sizes(
+                (q.shape[1], k.shape[1]), 1
+            )
+            return rotated_q, rotated_k
+        return self.rotate(q, q_table), self.rotate(k, k_table)
 
     extra_repr = RoPESpec.extra_repr
 

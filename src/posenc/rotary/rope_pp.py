@@ -95,8 +95,8 @@ class RoPEpp(RotaryEncoding):
         """The frequencies; see `RoPE.spectrum`."""
         return self.rope.spectrum(length)
 
-    def fixed(self, length: int | None = None) -> bool:
-        return self.rope.fixed(length)
+    def cacheable(self, length: int | None = None) -> bool:
+        return self.rope.cacheable(length)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin; see `RoPE.table`."""

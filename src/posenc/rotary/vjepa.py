@@ -22,7 +22,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies
-from posenc.rotary._axes import check_head, coordinates, of_each, over_heads, rotate_both
+from posenc.rotary._axes import check_head, coordinates, over_heads, rotate_both, table_by_axis
 from posenc.rotary._conventions import CONVENTIONS, pairs_of_axis
 from posenc.rotary._rotate import rotate_pairs
 
@@ -67,7 +67,7 @@ class VJEPARoPE(RotaryEncoding):
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``; ``(*batch, tokens, head_dim)`` in the released form."""
         places, _, dtype = coordinates(positions, self.axes, like)
-        cos, sin = of_each(places, self._frequencies, dtype)
+        cos, sin = table_by_axis(places, self._frequencies, dtype)
         if not self.released:
             return cos, sin
         cos, sin = self._tiled(cos), self._tiled(sin)
@@ -92,9 +92,9 @@ class VJEPARoPE(RotaryEncoding):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`."""
-        of_queries = self.table(q_pos, like=q)
-        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
-        return rotate_both(self.rotate, q, k, of_queries, of_keys)
+        q_table = self.table(q_pos, like=q)
+        k_table = q_table if k_pos is q_pos else self.table(k_pos, like=k)
+        return rotate_both(self.rotate, q, k, q_table, k_table)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, released={self.released}"

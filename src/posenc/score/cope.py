@@ -153,7 +153,7 @@ class CoPE(ScoreEncoding):
         scores = scores + (term * context.scale if self.scaled else term)
         return scores if self.relative_table is None else scores + self._relative(q, context) * context.scale
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Structure, ...]:
+    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...]:
         q = context.q if self.rotated else context.q_content
         wide = torch.promote_types(q.dtype, torch.float32)
         self._check(q)

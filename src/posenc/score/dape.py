@@ -95,7 +95,7 @@ class DAPE(ScoreEncoding):
             units = F.leaky_relu(self.inner(both), _SLOPE)
             return scores + bias + self.outer(units).movedim(-1, 1)
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[HeadMixing]:
+    def structure(self, context: Context, *, future: bool) -> tuple[HeadMixing]:
         inner, outer = self.inner, self.outer
         return (HeadMixing(self.bias, inner.weight, inner.bias, outer.weight, outer.bias, _SLOPE),)
 

@@ -111,7 +111,7 @@ class DecomposedRelative(ScoreEncoding):
         lost = q_lost.unsqueeze(-1) | k_lost.unsqueeze(-2)
         return scores + added.masked_fill(lost.unsqueeze(-3), 0.0)
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[LowRank] | None:
+    def structure(self, context: Context, *, future: bool) -> tuple[LowRank] | None:
         if tracing() or context.q.shape[-1] != self.head_dim or context.q.device.type == "meta":
             return None
         wide = torch.promote_types(context.q.dtype, torch.float32)
@@ -134,7 +134,7 @@ class DecomposedRelative(ScoreEncoding):
         """Coordinates ``(*batch, tokens, axes)``, fractions as precise as scores, 0 for no place; and where that is."""
         if self.axes > 1 and (positions.ndim < 2 or positions.shape[-1] != self.axes):
             raise ValueError(f"{name} must be (*batch, tokens, {self.axes}), got {tuple(positions.shape)}")
-        lost = position.nowhere(positions, self.axes)
+        lost = position.has_no_position(positions, self.axes)
         places = position.wide(positions if self.axes > 1 else positions.unsqueeze(-1))
         if places.is_floating_point():
             places = places.to(torch.promote_types(places.dtype, dtype))

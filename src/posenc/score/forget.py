@@ -186,7 +186,7 @@ class ForgetGate(ScoreEncoding):
             decay = sum_of_later_gates(gates.unsqueeze(-2), context.mask)
         return scores + (decay * context.scale if self.scaled else decay)
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Decay] | None:
+    def structure(self, context: Context, *, future: bool) -> tuple[Decay] | None:
         if self.kind in ("rows", "bidirectional"):
             return None
         gates = self._log_gates(context.token_state, context.k, torch.promote_types(context.q.dtype, torch.float32))

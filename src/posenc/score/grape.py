@@ -131,8 +131,8 @@ class GRAPEA(ScoreEncoding):
         if self.v is not None:
             with no_autocast(q.device.type):
                 along = q @ self._unit(self.v, q).unsqueeze(-1)
-            of_queries = self._rate(along)
-            rate = of_queries if rate is None else rate + of_queries
+            query_rate = self._rate(along)
+            rate = query_rate if rate is None else rate + query_rate
         assert rate is not None
         slope = softplus(self.omega.to(scores.dtype)) * scores.new_tensor(self._slopes)
         return scores - _back(context, scores.dtype) * (slope.view(-1, 1, 1) * rate)
@@ -332,14 +332,14 @@ class GRAPEContext(ScoreEncoding):
 
     def reset_parameters(self) -> None:
         """RoPE's frequencies, a projection drawn anew, and increments at their start."""
-        of_head = host_float64(geometric(self.head_dim, self.base)).log()
-        assign(self.log_theta, of_head.expand(self.log_theta.shape))
+        theta = host_float64(geometric(self.head_dim, self.base)).log()
+        assign(self.log_theta, theta.expand(self.log_theta.shape))
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.constant_(self.bias, self.start + math.log(-math.expm1(-self.start)))
 
     def head_axes(self) -> dict[str, HeadAxis]:
-        of_phases = {"weight": KEYS, "bias": KEYS} if self.per_head_phase else {}
-        return of_phases | ({"log_theta": KEYS} if self.per_head else {})
+        phase_axes = {"weight": KEYS, "bias": KEYS} if self.per_head_phase else {}
+        return phase_axes | ({"log_theta": KEYS} if self.per_head else {})
 
     def _keep_heads(self, share: HeadShare) -> None:
         super()._keep_heads(share)

@@ -130,7 +130,7 @@ class PaTH(ScoreEncoding):
         before = products(context)
         return scores + (softcapped(before - missed, context.softcap) - softcapped(before, context.softcap))
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Reflections] | None:
+    def structure(self, context: Context, *, future: bool) -> tuple[Reflections] | None:
         if future:
             return None
         return (Reflections(*self.directions(context, torch.promote_types(context.q.dtype, torch.float32))),)

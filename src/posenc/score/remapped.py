@@ -72,7 +72,7 @@ class _Remapped(ScoreEncoding):
         raise NotImplementedError
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        (ranges,) = self.fast_form(context.with_qk(context.q_content, context.k_content), future=False)
+        (ranges,) = self.structure(context.with_qk(context.q_content, context.k_content), future=False)
         remapped = torch.zeros_like(scores)
         for part in ranges.parts:
             q = ranges.rotate(context.q_content, part.q_pos, ranges.spans[0])
@@ -84,7 +84,7 @@ class _Remapped(ScoreEncoding):
         # softcap lets it through
         return scores + (softcapped(remapped, context.softcap) - softcapped(products(context), context.softcap))
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Ranges]:
+    def structure(self, context: Context, *, future: bool) -> tuple[Ranges]:
         length = context.sequence.row_lengths
         spans = length if isinstance(length, tuple) else (length, length)
         parts = self.ranges(context.q_pos, context.k_pos)

@@ -95,7 +95,7 @@ class Shaw(ScoreEncoding):
         by_row = context.q @ self.key_table.to(context.q.dtype).T * context.scale  # (batch, heads, queries, rows)
         return scores + by_row.gather(-1, self._rows(context).expand_as(scores))
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Vectors]:
+    def structure(self, context: Context, *, future: bool) -> tuple[Vectors]:
         self._check(context)
         if self.value_table is not None and context.v.shape[-1] != self.value_dim:
             raise ValueError(f"value_dim of Shaw is {self.value_dim}, but v has width {context.v.shape[-1]}")

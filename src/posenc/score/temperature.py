@@ -52,7 +52,7 @@ class Temperature(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return scores * self.factor(context).to(scores.dtype).unsqueeze(-1)
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Factor]:
+    def structure(self, context: Context, *, future: bool) -> tuple[Factor]:
         return (Factor(self.factor(context)),)
 
 

@@ -104,7 +104,7 @@ class TokenRelativeBias(ScoreEncoding):
         near = (distance >= 0) & (distance < self.extent)
         return scores + torch.where(near, by_distance.gather(-1, rows), 0.0)
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Vectors] | None:
+    def structure(self, context: Context, *, future: bool) -> tuple[Vectors] | None:
         if context.scale == 0:  # which vectors of the distance are multiplied with
             return None
         wide = torch.promote_types(context.q.dtype, torch.float32)

@@ -122,9 +122,9 @@ class TransformerXL(ScoreEncoding):
             nn.init.zeros_(self.table_bias)
 
     def head_axes(self) -> dict[str, HeadAxis]:
-        of_rows = {"u": QUERIES, "v": QUERIES, "weight": QUERIES}
-        of_tables = {"u": QUERIES, "table": HeadAxis(1), "table_bias": HeadAxis(1)}
-        return of_rows if self.table is None else of_tables
+        projected = {"u": QUERIES, "v": QUERIES, "weight": QUERIES}
+        learned = {"u": QUERIES, "table": HeadAxis(1), "table_bias": HeadAxis(1)}
+        return projected if self.table is None else learned
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         q = context.q_content
@@ -137,10 +137,10 @@ class TransformerXL(ScoreEncoding):
         """u · k_j, ``(batch, heads, keys)``."""
         q, k = context.q_content, context.k_content.to(dtype)
         check_width(self, self.head_dim, q)
-        of_key_heads = self.u.to(dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
-        return (of_key_heads @ k.mT).flatten(1, 2)
+        u_by_key_head = self.u.to(dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
+        return (u_by_key_head @ k.mT).flatten(1, 2)
 
-    def fast_form(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
+    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
         wide = torch.promote_types(context.q.dtype, torch.float32)
         content = None if context.q_content is context.q else context.q_content.to(wide)
         column = Column(self._content_bias(context, wide) * context.scale)

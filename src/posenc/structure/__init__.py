@@ -1,6 +1,6 @@
 """Structures: the form of what an encoding adds to logits or weights, so that backends need no length × length matrix.
 
-A score or weight encoding returns them in its method ``fast_form(context)``, next to the definition; a test of the
+A score or weight encoding returns them in its method ``structure(context)``, next to the definition; a test of the
 conformance suite holds statement and definition together. All of them speak of queries i that are the last tokens of
 keys j in the order of the sequence, at distance n = i − j. Every tensor may carry gradients. A bias of positions states
 ``of_distance`` instead (a `Row`), `Network` or `Offsets`.

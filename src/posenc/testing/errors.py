@@ -62,7 +62,7 @@ def inexact_positions_raise(case: Case) -> None:
         if isinstance(encoding, RotaryEncoding):
             q, k, _ = heads_of(case, 6, 6, dtype=torch.float32)
             everything.append((type(encoding).__name__, lambda at, e=encoding, q=q, k=k: e(q, k, at, at)))  # type: ignore[misc]
-            if encoding.fixed(length=6):
+            if encoding.cacheable(length=6):
                 everything.append((f"{type(encoding).__name__}.table", encoding.table))
         if isinstance(encoding, BiasEncoding):
             everything.append((type(encoding).__name__, lambda positions, e=encoding: e(positions, positions)))  # type: ignore[misc]

@@ -39,7 +39,7 @@ def grids_of_any_shape(case: Case) -> None:
 
 @applies_to(*EVERYWHERE, several_axes=True)
 def tokens_without_a_place(case: Case) -> None:
-    """Tokens at `NOWHERE` (class token, registers) give finite numbers, unrotated, and ignore other tokens' places."""
+    """Tokens at `NO_POSITION` (class token, registers) give finite numbers, unrotated, and read no other's place."""
     index = torch.arange(TOKENS - NO_PLACE)
     placed, moved = (position.with_prefix(case.positions(index + shift), NO_PLACE) for shift in (0, 3))
     for what, here, there in (("integer", placed, moved), ("float32", placed.float(), moved.float())):

@@ -86,7 +86,7 @@ class AttentionSink(WeightEncoding):
         sink = self.logits.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:3], 1)
         return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
 
-    def fast_form(self) -> Sink:
+    def structure(self) -> Sink:
         return Sink(self.logits)
 
     def extra_repr(self) -> str:

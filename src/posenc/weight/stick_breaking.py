@@ -113,7 +113,7 @@ class StickBreaking(WeightEncoding):
             remainder = torch.where(context.mask.any(-1, keepdim=True), remainder, 0.0)
         return remainder * self.vector.to(weights.dtype).unsqueeze(-2)
 
-    def fast_form(self) -> Sticks:
+    def structure(self) -> Sticks:
         return Sticks(self.attend_current, self.remainder, self.vector)
 
     def _left(self, scores: Tensor, context: Context, own_key: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -49,7 +49,7 @@ class PerKey(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return scores + self.values(context).unsqueeze(-2)
 
-    def fast_form(self, context: Context, *, future: bool) -> Sequence[Column]:
+    def structure(self, context: Context, *, future: bool) -> Sequence[Column]:
         return (Column(self.values(context).to(torch.promote_types(context.q.dtype, torch.float32))),)
 
 
@@ -66,7 +66,7 @@ class Fading(ScoreEncoding):
             gates = torch.where(context.mask, gates, 0.0)
         return scores + nn.functional.pad(gates.flip(-1).cumsum(-1).flip(-1), (0, 1))[..., 1:]  # of all later keys
 
-    def fast_form(self, context: Context, *, future: bool) -> Sequence[Decay]:
+    def structure(self, context: Context, *, future: bool) -> Sequence[Decay]:
         gates = self.gates.to(torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates[None, :, None].expand(1, -1, context.k.shape[2])),)
 

@@ -13,13 +13,13 @@ from tests.fuzz.definition.frequencies import angles, frequencies, geometric, le
 from tests.fuzz.definition.rotary import COS_ERROR, FRACTION, heads_of, rotated_pairs, waves
 from tests.fuzz.definition.terms import Call, Encoded, softplus
 
-NOWHERE = -(2**31)
+NO_POSITION = -(2**31)
 
 
 def places(positions: Tensor, axes: int) -> tuple[Tensor, Tensor]:
     """Coordinates ``(batch, tokens, axes)``, 0 where there is no place; and where that is, ``(batch, tokens)``."""
     at = positions if axes > 1 else positions.unsqueeze(-1)
-    lost = at[..., 0] == NOWHERE
+    lost = at[..., 0] == NO_POSITION
     return at.masked_fill(lost[..., None], 0), lost
 
 

@@ -54,7 +54,7 @@ def refuses(call: AttentionCall) -> str | None:
         return transformed
     if call.scale == 0:
         return "a scale of 0 leaves nothing to compute with"
-    if call.weight is not None and call.weight.fast_form() is None:
+    if call.weight is not None and call.weight.structure() is None:
         return f"{type(call.weight).__name__} states no structure"
     if call.replaces_softmax and call.causal == "positions" and not _own_keys_last(call):
         return f"{type(call.weight).__name__} finds a query's own key by position, tiles by index"
@@ -98,7 +98,7 @@ def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
     kinds = [structure.description for structure in _structures(call)]
     kinds += [_kind_of_bias(bias, call) for bias in call.bias]
-    weights = None if call.weight is None else call.weight.fast_form()
+    weights = None if call.weight is None else call.weight.structure()
     kinds += [] if weights is None else [weights.description]
     kinds += [] if call.softcap is None else ["a cap"]
     kinds += [] if call.dropout is None else ["dropout"]
@@ -137,7 +137,7 @@ def run(call: AttentionCall) -> Tensor:
                     structure = structure.with_bias(_bias_structure(structure.bias, call))
                 terms.append(structure)
                 changed = True
-    weights = None if call.weight is None else call.weight.fast_form()
+    weights = None if call.weight is None else call.weight.structure()
     vector = None if weights is None else getattr(weights, "vector", None)
     if vector is not None and vector.shape[1] != call.v.shape[3]:
         name, width = type(call.weight).__name__, vector.shape[1]

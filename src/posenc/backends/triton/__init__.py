@@ -68,7 +68,7 @@ def unsupported(call: AttentionCall) -> str | None:
 
 def kernel_of(call: AttentionCall) -> str:
     """Which kernels a call whose structures have been asked is for: softmax, few queries, sticks or counts."""
-    if call.weight is not None and isinstance(call.weight.fast_form(), Sticks):
+    if call.weight is not None and isinstance(call.weight.structure(), Sticks):
         return "sticks"
     parts = list(_structures(call))
     if any(isinstance(part, Counts) for part in parts):
@@ -84,7 +84,7 @@ def _trains(call: AttentionCall) -> bool:
     if call.training or not torch.is_grad_enabled():
         return call.training
     tensors = [t for part in _structures(call) if part is not None for t in part.tensors().values()]
-    weights = None if call.weight is None else call.weight.fast_form()
+    weights = None if call.weight is None else call.weight.structure()
     tensors += [] if weights is None else list(weights.tensors().values())
     return any(t.requires_grad for t in tensors)
 
@@ -125,7 +125,7 @@ def _unsupported_alone(call: AttentionCall) -> str | None:
         return "kernels of sticks and counts take no bias of positions"
     if call.softcap is not None or call.dropout is not None:
         return "kernels of sticks and counts know neither softcap nor dropout"
-    if call.weight is not None and (not isinstance(call.weight.fast_form(), Sticks) or parts):
+    if call.weight is not None and (not isinstance(call.weight.structure(), Sticks) or parts):
         return "kernels support only stick-breaking instead of softmax, without other terms of the scores"
     if call.weight is None and len(parts) != 1:
         return "kernels take a term that counts gates alone"
@@ -156,7 +156,7 @@ def kind_of(call: AttentionCall) -> Kind:
         flags += ["softcap"] if call.softcap is not None else []
         flags += ["dropout"] if call.dropout is not None else []
     elif call.weight is not None:
-        sticks = call.weight.fast_form()
+        sticks = call.weight.structure()
         assert isinstance(sticks, Sticks)
         flags += [sticks.remainder] + ["current"] * sticks.attend_current
     else:
@@ -224,7 +224,7 @@ def run(call: AttentionCall) -> Tensor:
         return attend_softmax(*qkv, terms, call.scale, visibility, call.softcap, call.dropout)
     if kernel == "sticks":
         assert call.weight is not None
-        sticks = call.weight.fast_form()
+        sticks = call.weight.structure()
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 

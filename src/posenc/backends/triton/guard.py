@@ -213,7 +213,7 @@ def _slopes(slopes: Tensor) -> Any:
 
 def _weight(structure: Sink | Sticks) -> Any:
     """What stands in place of softmax, as backends ask it."""
-    return SimpleNamespace(fast_form=lambda: structure)
+    return SimpleNamespace(structure=lambda: structure)
 
 
 def _drawn(shape: tuple[int, ...] | torch.Size, seed: int) -> Tensor:

@@ -284,7 +284,7 @@ class PosencModel(PosencPreTrainedModel):
     def _tables(self, positions: Tensor, like: Tensor) -> dict[Encoding, Table] | None:
         """Made once where layers share their rotations, and these need a token's position alone; by rotation."""
         rotary, length = self.rotary(), self.config.declared_length
-        if not rotary or not all(e in self.shared() and e.fixed(length) for e in rotary):
+        if not rotary or not all(e in self.shared() and e.cacheable(length) for e in rotary):
             return None
         return {e: e.table(positions, length, like=like) for e in rotary}
 

@@ -103,7 +103,7 @@ def _rope_of(model: PosencForCausalLM) -> RoPE:
     only = model.config.create(lines[0]) if len(lines) == 1 else None
     if not isinstance(only, RoPE):
         raise ValueError(f"encodings: Llama tells tokens apart by RoPE alone, and this model has {names}")
-    if not only.fixed():
+    if not only.cacheable():
         raise ValueError(
             f"encodings: the frequencies of {names} depend on the length of a text, and Llama keeps keys that were "
             "rotated for a shorter one: it would not decode what this model does"

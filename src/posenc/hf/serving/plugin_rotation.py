@@ -24,7 +24,9 @@ from posenc.rotary._rotation_table import RotationTable
 def table(block: Block, start: int, end: int) -> Tensor:
     """cos and sin of positions start … end − 1, ``(end − start, 2 · pairs)``, float32, on the default device."""
     theta = torch.tensor(block["theta"], dtype=torch.float64, device="cpu")
-    waves = RotationTable.fixed(Spectrum(theta, None, torch.tensor(block["gain"], dtype=torch.float64, device="cpu")))
+    waves = RotationTable.constant(
+        Spectrum(theta, None, torch.tensor(block["gain"], dtype=torch.float64, device="cpu"))
+    )
     return torch.cat(waves.table(torch.arange(start, end), torch.float32), -1)
 
 

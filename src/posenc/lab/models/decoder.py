@@ -171,5 +171,5 @@ def initialise(model: LabModel, generator: torch.Generator, *, std: Mapping[str,
 def shared_rotary(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
     """The rotary encodings if all layers share them: then one table serves all. A tuple, so that it owns no module."""
     rotary = [tuple(e for e in layer if isinstance(e, RotaryEncoding)) for layer in layers]
-    shared = all(layer == rotary[0] and all(e.fixed() or e.length_dependent for e in layer) for layer in rotary)
+    shared = all(layer == rotary[0] and all(e.cacheable() or e.length_dependent for e in layer) for layer in rotary)
     return rotary[0] if shared else ()

@@ -33,7 +33,7 @@ from posenc.layers.cache.token_buffers import (
     num_tokens,
     token_axis,
 )
-from posenc.positions.checking import nowhere
+from posenc.positions.checking import has_no_position
 from posenc.tracing import tracing
 from posenc.validate import Causal
 
@@ -340,7 +340,7 @@ class KVCache:
         new_positions = new_k = None
         if positions is not None:
             old = positions[:, first:]
-            moved = torch.where(nowhere(old, axes).view(*old.shape[:2], *([1] * (axes > 1))), 0, moved)
+            moved = torch.where(has_no_position(old, axes).view(*old.shape[:2], *([1] * (axes > 1))), 0, moved)
             new_positions = old + moved
         if self.rotated:
             new_k = rerotate(k[:, :, first:], encodings, moved, length=self.length)

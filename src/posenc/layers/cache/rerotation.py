@@ -32,7 +32,7 @@ def rerotate(
         encodings: a rotary encoding, or a list; what is not rotary in it is skipped.
         shift: positions to move by, negative toward the start: an int for all tokens and coordinates, or a tensor
             ``(*batch, tokens)``, with a last axis of coordinates where positions have one. Tokens without a place
-            (`positions.NOWHERE`) want a shift of 0.
+            (`positions.NO_POSITION`) want a shift of 0.
         length: tokens that were declared for length-dependent rotations.
 
     Returns:
@@ -80,9 +80,9 @@ def check_movable(encodings: Sequence[Encoding], length: int | None, *, rotated:
 def _why_not(encoding: RotaryEncoding, length: int | None) -> str | None:
     """What keeps keys under an encoding from being rotated further; None: nothing."""
     encoding = encoding.inner if isinstance(encoding, Leading) else encoding
-    if not encoding.moves:
+    if not encoding.composes_by_shift:
         return "it is not a rotation, so its effect at one position tells nothing about another"
-    if not encoding.fixed(length):
+    if not encoding.cacheable(length):
         return "its frequencies depend on the length of a row: declare a length"
     spectrum = getattr(encoding, "spectrum", None)
     if spectrum is not None and spectrum(length).start is not None:
