@@ -123,6 +123,7 @@ class FIRE(BiasEncoding):
         dtype = precision(like, self.c)
         apart = torch.arange(queries + keys - 1, device=like.device) - (queries - 1)
         own_key = torch.arange(keys - queries, keys, device=like.device)
+        # the input is a quotient of a number a distance and a number a query, which is what a tile exploits
         by_query = 1 / (self._log(self._limit(own_key, dtype)) + _EPS)
         inner, outer = (layer.to(dtype) for layer in (self.inner.weight[:, 0], self.outer.weight))
         biases = self.inner.bias.to(dtype), self.outer.bias.to(dtype)

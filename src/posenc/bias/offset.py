@@ -115,6 +115,8 @@ def _with_unplaced(placed: Offsets, unplaced: Tensor | None, q_unplaced: Tensor,
     entries, keys = values.shape[1], int(key_index.amax()) + 1
     queries = int(query_index.amax()) + 1
     unplaced = values.new_zeros(len(values), 3) if unplaced is None else unplaced.to(values.dtype)
+    # An index is a sum query + key. Queries without a place start behind all sums of placed ones, keys without one
+    # behind all that such a query reads; so the three kinds of pairs fall into three parts that cannot meet.
     unplaced_key = entries + keys  # behind what a lost query reads at any key
     there, here, both = (number.unsqueeze(1) for number in unplaced.unbind(1))
     unread = values.new_zeros(len(values), max(0, entries - queries))

@@ -131,6 +131,7 @@ class T5Bias(DistanceBias):
         past = -distance
         if not self.bidirectional:
             return torch.bucketize(past.clamp(min=0), starts, right=True) - 1
+        # looked up among exact starts: no logarithm, whose rounding would decide at the ends of buckets
         row = torch.bucketize(past.abs(), starts, right=True) - 1
         return row + (distance > 0) * (self.num_buckets // 2)
 

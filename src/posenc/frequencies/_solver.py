@@ -69,6 +69,7 @@ class Equation(NamedTuple):
 
     def place(self, scale: float) -> tuple[int, float]:
         """The last point of the grid at or before ``scale``, and what is left to go from there."""
+        # a scale that is a point of the grid up to rounding is that point: no step of 1e-16 is made
         index = math.floor((scale - 1) / self.step + 1e-9)
         rest = scale - (1 + index * self.step)
         return index, rest if rest > 1e-9 * self.step else 0.0
@@ -93,6 +94,7 @@ class Equation(NamedTuple):
             return torch.addmm(drift[stage][number], active, self.down)
 
         for number in range(len(points)):
+            # Kutta's 3/8 rule
             k1 = rate(w, 0, number)
             k2 = rate(w + size / 3 * k1, 1, number)
             k3 = rate(w + size * (k2 - k1 / 3), 2, number)
@@ -120,6 +122,7 @@ _recent: deque[tuple[Equation, tuple[Tensor, ...]]] = deque(maxlen=4)  # never c
 
 def _known(equation: Equation, scale: float) -> tuple[Tensor, ...]:
     """w on the grid as far as ``scale``: a recent solution of equal values, gone on with where it is too short."""
+    # found by equal numbers, never by identity: an optimizer's step in place makes another equation
     known = next((states for other, states in reversed(tuple(_recent)) if other.equals(equation)), None)
     states = equation.reaching(scale, known or equation.start())
     if states is not known:
@@ -174,6 +177,7 @@ def _backward_operator(
     equation = Equation.of(offset, up, down, step, activation)
     leaves = [leaf.requires_grad_() for leaf in equation[:3]]
     with _one_thread(), autograd_in_operator():
+        # solved anew, as kept states have no graph; scales carry no gradient: a length is no parameter
         w = equation.at(distinct, equation.reaching(distinct[-1], equation.start()))
         gradients = torch.autograd.grad(w[rows], leaves, grad.to("cpu", torch.float64).reshape(-1, grad.shape[-1]))
     d_offset, d_up, d_down = (g.to(like) for g, like in zip(gradients, (offset, up, down), strict=True))

@@ -165,7 +165,7 @@ class DynamicYaRN(Formula):
             stays = by_turns(theta, self.original_length, self.beta_slow, self.beta_fast)
         else:
             stays = 1 - by_index(theta, *options, truncate=self.truncate, scaling="DynamicYaRN")
-        gain = 0.1 * longer.log() + 1
+        gain = 0.1 * longer.log() + 1  # 1 up to the trained length, where longer is 1
         return spectrum._replace(theta=theta / longer * (1 - stays) + theta * stays, gain=spectrum.gain * gain)
 
     def extra_repr(self) -> str:
@@ -191,6 +191,7 @@ def by_index(
 
     The ends are clamped to 0 and d − 1, not d/2 − 1, as in that code; or to ``last``.
     """
+    # a pair that turns beta times over the trained length has theta = 2π · beta / length; its index may be fractional
     low, high = (index_of(theta, 2 * math.pi * beta / original_length, scaling) for beta in (beta_fast, beta_slow))
     if truncate:
         low, high = low.floor(), high.ceil()

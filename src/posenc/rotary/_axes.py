@@ -52,6 +52,7 @@ def coordinates(
     places = positions if axes > 1 else positions.unsqueeze(-1)
     if shift:  # in float64, as a float32 fraction and a whole number have more digits together than float32 holds
         places = (places.to(float64_if_supported(places.device)) if places.is_floating_point() else places) + shift
+    # before any angle: to frequencies the mark −2³¹ is a position like others
     places = places.masked_fill(unplaced, 0)
     return places, unplaced, precision(like)
 
@@ -139,6 +140,7 @@ class Chosen:
             return torch.tensor(self.axis, dtype=torch.int64, device=device)
         if device in self._placed:
             return self._placed[device]
+        # a tensor made in inference mode could not be saved for a backward pass of a later call
         with torch.inference_mode(False):
             axis = torch.tensor(self.axis, dtype=torch.int64, device=device)
         if type(axis) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(axis):

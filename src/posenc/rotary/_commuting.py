@@ -47,13 +47,16 @@ def commuting_table(places: Tensor, generators: Tensor, times: Tensor, dtype: to
         token_times = places.to(times.dtype).unsqueeze(-3) @ times  # (*batch, rows | 1, tokens, blocks)
         if differentiated_otherwise():  # transforms know no eigenproblem without a derivative
             return (skew_exponential(token_times[..., None, None] * generators.unsqueeze(-4)).to(dtype),)
+        # Q Qᵀ is the identity up to rounding alone: tokens at the origin are told apart, to keep their every bit
         still = (token_times == 0).all(-1, keepdim=True).to(dtype)  # a table is of one dtype
         basis, rates = skew_basis(generators.detach())
         if not (torch.is_grad_enabled() and generators.requires_grad):
             return still, _dense(basis.to(dtype)), *_waves(places, times, rates, dtype)
+        # what counts as a near gap depends on the farthest token, whose angle the gap of two rates is multiplied by
         longest = token_times.detach().abs().amax()
         basis, learned_rates, near, close = _differentiable(generators, basis, rates, _NEAR[dtype] / longest)
         table = still, _dense(basis.to(dtype)), *_waves(places, times, learned_rates, dtype)
+        # usual: no rates meet, and the second rotation, by half the angle, would add zeros to every gradient
         if has_values(close) and not bool(close.any()):
             return table
         by_channel = token_times.detach().repeat_interleave(width, -1).to(dtype)
@@ -136,15 +139,18 @@ def _differentiable(
     first_order: Tensor = _FirstOrder.apply(generators)  # type: ignore[no-untyped-call]
     inside = basis.mT @ first_order @ basis
     learned_rates = inside[..., 1::2, ::2].diagonal(dim1=-2, dim2=-1)
+    # zero in value, with the gradient of S; all below is linear in it, so Q and w keep their values
     change = inside - inside.detach()
     pairs = rates.shape[-1]
     eye = torch.eye(pairs, dtype=rates.dtype, device=rates.device)
     i = torch.stack([torch.stack([0 * eye, -eye], -1), torch.stack([eye, 0 * eye], -1)], 1).reshape(2 * pairs, -1)
+    # i acts on pairs as 90°: what of E commutes with it is α, what does not is β
     same, turned = eye.repeat_interleave(2, 0).repeat_interleave(2, 1) != 0, i @ change @ i
     row, column = (w.repeat_interleave(2, axis) for axis, w in ((-2, rates.unsqueeze(-1)), (-1, rates.unsqueeze(-2))))
     turn, rest, close = torch.zeros_like(change), torch.zeros_like(change), torch.zeros_like(same)
     for part, gap, apart in (((change - turned) / 2, row - column, ~same), ((change + turned) / 2, row + column, True)):
         small = gap.abs() < near
+        # the inner `where` keeps infinities out of the quotient, whose gradient the outer one would make NaN
         turn = turn + part * torch.where(small, 0.0, 1 / torch.where(small, 1.0, gap))
         rest = rest + part * (small & apart)
         close = close | (small & apart)
@@ -169,6 +175,7 @@ def skew_basis(generators: Tensor) -> tuple[Tensor, Tensor]:
     else:
         basis = _planes(rates, vectors)
     first, second = basis[..., ::2], basis[..., 1::2]
+    # read off the basis, not taken from eigh's values: `_planes` has planes in another order, and some turned over
     rates = ((wide @ first) * second).sum(-2) + broken
     target = float64_if_supported(generators.device)
     return basis.contiguous().to(generators.device, target), rates.to(generators.device, target)

@@ -130,6 +130,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        # the transpose of a rotation is the rotation by the opposite angle: x itself need not be kept
         _, cos, sin, ctx.layout, ctx.inverse = inputs
         ctx.save_for_backward(cos, sin)
         ctx.save_for_forward(cos, sin)
@@ -233,7 +234,7 @@ def _through_scratch(
         if before is not None:
             old = before[..., :size, :].copy_(old)
         _into(new, old, cos[..., tokens_here, :], sin[..., tokens_here, :], layout, inverse)
-        out[..., here, :rotary] = new
+        out[..., here, :rotary] = new  # only now, as both members of a pair were read before: ``out`` may be x
     return out
 
 

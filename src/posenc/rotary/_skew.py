@@ -90,6 +90,7 @@ def _of_two(generators: Tensor) -> Tensor:
 
 
 def _of_four(generators: Tensor) -> Tensor:
+    # so(4) is two copies of so(3) that commute, so exp is the product of theirs: each a unit quaternion
     rotations = [_exponential_of_quaternions(generators, basis) for basis in (_LEFT, _RIGHT)]
     return rotations[0] @ rotations[1]
 
@@ -172,6 +173,7 @@ def _squared(matrices: Tensor) -> Tensor:
     for step in range(1, steps + 1):
         rotations = _nearest_orthogonal(rotations) if step % 4 == 0 else rotations
         rotations = rotations @ rotations
+    # at A = 0 exactly the identity, and 1 + A has the derivative that exp has there
     return torch.where((norms == 0)[:, None, None], _identity_like(skew) + skew, _nearest_orthogonal(rotations))
 
 
@@ -182,7 +184,7 @@ def _polynomial(x: Tensor) -> Tensor:
     powers = torch.stack([_identity_like(x).expand_as(x), x, square, cube, cube @ cube])
     weights = torch.tensor(_WEIGHTS, dtype=x.dtype, device=x.device)
     left, rest, shift, middle, right = (weights @ powers.flatten(1)).view_as(powers).unbind()
-    ninth = torch.baddbmm(middle, left, right)
+    ninth = torch.baddbmm(middle, left, right)  # of degree 9; its product with itself brings degree 18
     return torch.baddbmm(rest, shift + ninth, ninth)
 
 

@@ -118,6 +118,7 @@ class MHRoPE(PerHeadRotation):
             positions = on_all_axes(positions, self.axes)
         places, unplaced, dtype = coordinates(positions, self.axes, like)
         rotation = self.rope._constant_table or self.rope._table_spanning(largest(places), length)
+        # one more axis, at 0, serves heads that do not rotate: one gather, no case of their own
         of_axes = torch.cat([places, torch.zeros_like(places[..., :1])], -1).movedim(-1, 0)
         cos, sin = rotation.table(of_axes, dtype)  # (axes + 1, *batch, tokens, pairs), the last one at rest
         if self.rope.scaling is not None:

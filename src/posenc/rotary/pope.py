@@ -130,6 +130,7 @@ class PoPE(PerHeadRotation):
         cos, sin = q_waves if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
         bias = self.bias.to(cos.dtype).clamp(-2 * math.pi, 0.0).repeat_interleave(group, 0).unsqueeze(-2)
         cos_bias, sin_bias = bias.cos(), bias.sin()
+        # the addition theorem: angles of positions stay exact, and the gradient is the bias's alone
         k_waves = (cos * cos_bias - sin * sin_bias, sin * cos_bias + cos * sin_bias)
         return self._features(q, *q_waves), self._features(k, *k_waves)
 

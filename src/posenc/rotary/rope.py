@@ -93,6 +93,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         """Take from the scaling whether heads have a base each, and the table's frequencies where they are fixed."""
         learned = self.scaling is not None and any(True for _ in self.scaling.parameters())
         self._fewest: int | None = None
+        # real numbers even where modules are made under fake tensors: constants are no state that is loaded later
         with nullcontext() if learned else real_tensors():
             spectrum = self.spectrum()
             check_theta(spectrum.theta, self.rotary_dim // 2)
@@ -197,6 +198,7 @@ class RoPE(RotaryEncoding, RoPESpec):
                 f"num_kv_heads: {self.num_heads} heads share {self._fewest} bases here, got a tensor of {heads} heads; "
                 "queries must share the base of their key: give num_kv_heads where the bases are made"
             )
+        # keys of a group share their queries' base, so every group's first row is the key head's
         return table if heads == self.num_heads else table[..., :: self.num_heads // heads, :, :]
 
     def forward(

@@ -146,6 +146,7 @@ class CoPE(ScoreEncoding):
         self._check(q)
         counts = self.counts(q, context)
         by_position = q @ self.table.to(q.dtype)  # (batch, heads, queries, max_position + 1)
+        # rows are constants of the gradient: it reaches counts through the share alone, as for linear interpolation
         below = counts.detach().floor()
         share = counts - below
         first, second = (rows.long().clamp(0, self.max_position) for rows in (below, counts.detach().ceil()))  # NaN too
@@ -170,6 +171,7 @@ class CoPE(ScoreEncoding):
         gates = (by_key_head(q, self._gate_keys(context).mT) * context.scale).sigmoid()
         if context.mask is not None:
             gates = torch.where(context.mask, gates, 0.0)
+        # from the key on to the newest: the query's own gate counts, and hidden keys were set to 0
         return gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_position)
 
     def _check(self, q: Tensor) -> None:

@@ -245,6 +245,7 @@ class GRAPEAP(ScoreEncoding):
         queries, keys = scores.shape[-2:]
         if queries > keys:
             raise ValueError(f"q must have no more tokens than k under GRAPEAP, got {queries} on {keys}")
+        # the query's p is not rotated, as in the authors' code: gates see where a token lies, not how far back
         gates = F.logsigmoid(p[:, :, keys - queries :] @ rotated.mT / self.path_dim)
         if gates.shape[1] != scores.shape[1]:  # the heads of a group share their keys, and so their gates
             gates = gates.repeat_interleave(scores.shape[1] // gates.shape[1], 1)
@@ -358,7 +359,7 @@ class GRAPEContext(ScoreEncoding):
         order = context.sequence.token_order
         if order is not None and order.used is not None:
             steps = torch.where(order.used.unsqueeze(1), steps, 0.0)
-        phase = steps.cumsum(-1) - steps
+        phase = steps.cumsum(-1) - steps  # a token moves what follows, not itself
         return rotate_by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:

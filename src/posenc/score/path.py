@@ -156,6 +156,7 @@ class PaTH(ScoreEncoding):
         none_before = F.pad(raw, (0, 0, 1, 0))  # row 0 is nothing, row t + 1 is token t
         total, back = raw * taps[0], torch.arange(raw.shape[2], device=raw.device)[None] + 1
         for step in range(1, self.conv):
+            # one step back for all; a token without a predecessor (−1) comes to row 0, and stays there
             back = F.pad(previous + 1, (1, 0)).expand(len(previous), -1).gather(1, back.expand(len(previous), -1))
             rows = back[:, None, :, None].expand(*raw.shape[:2], -1, self.head_dim)
             total = total + none_before.gather(2, rows) * taps[step]
@@ -220,8 +221,10 @@ def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own_key
         own_key: index in the block of the first query's own token; past its end if that comes later.
     """
     queries, tokens = left.shape[2], w.shape[2]
+    # a query is reflected by its own token and all older ones, a key only by those after it: hence the tril(-1) below
     met = torch.arange(tokens, device=q.device) <= (torch.arange(queries, device=q.device) + own_key)[:, None]
     solved = _solved(w @ steps.mT, torch.where(met, by_key_head(left, steps.mT), 0.0))
+    # q − left is what newer blocks took of the query, which every key of this one misses
     missed = by_key_head(solved, (w @ k.mT).tril(-1)) + by_key_head(q - left, k.mT)
     return missed, left - by_key_head(solved, w)
 

@@ -162,6 +162,8 @@ class TransformerXL(ScoreEncoding):
         if self.v is None or self.weight is None:
             raise RuntimeError("no waves here, but learned distances")
         w = self.weight.to(q.dtype).view(self.num_heads, self.head_dim, self.dim)
+        # sin and cos of a difference are sums of products at q_pos and k_pos: the query is rotated by its own position,
+        # and one product with waves at keys gives all distances, without a tensor (queries, keys, dim)
         sines, cosines = ((q + self.v.to(q.dtype).unsqueeze(-2)) @ w).chunk(2, -1)  # y of each wave
         sin, cos = (wave.unsqueeze(-3) for wave in self._waves(context.q_pos, q))
         rotated = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
@@ -169,6 +171,7 @@ class TransformerXL(ScoreEncoding):
         result = (rotated.flatten(1, 2) @ at_keys.mT).view(*q.shape[:3], -1)
         if self.clamp is None:
             return result
+        # past the clamp all keys on a side are at one distance: cos is even in it, sin odd
         distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).unsqueeze(-3)
         sin, cos = self._waves(torch.full((1,), self.clamp, device=q.device), q)
         even, odd = (cosines * cos).sum(-1, keepdim=True), (sines * sin).sum(-1, keepdim=True)

@@ -158,6 +158,7 @@ class XPos(ScoreEncoding):
             )
         width = max(1, int(reach - 2 * most))  # what is left of the reach for queries around their middle
         first = q_pos.amin(-1, keepdim=True)
+        # queries go by position, not by index, so that rows whose positions jump get their own middles
         number = torch.div(q_pos - first, width, rounding_mode="floor")
         for group in sorted(set(number.flatten().tolist())):
             own = (number == group).unsqueeze(-1).unsqueeze(-3)
