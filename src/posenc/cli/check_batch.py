@@ -66,4 +66,5 @@ def model_of(options: Namespace, dtype: torch.dtype) -> nn.Module:
         else:
             model = twin_of(configuration(path, options.attention)).to(dtype)
             narrow_head(model)
-    return model.to(options.device).train()
+    moved: nn.Module = model.to(options.device)
+    return moved.train()

@@ -748,7 +748,9 @@ def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
 def ids_by_rule(subject: Subject) -> Iterator[tuple[int, int, Tensor, Tensor | str]]:
     """Row, number and tokens of each document, and its ids by the model's rule, ``(axes, tokens)``, or an error."""
     rule = next((m.get_rope_index for m in modules_of(subject.inner) if hasattr(m, "get_rope_index")), None)
-    for row, number, tokens, options in documents_with_pictures(subject) if rule is not None else ():
+    if rule is None:
+        return
+    for row, number, tokens, options in documents_with_pictures(subject):
         try:
             yield row, number, tokens, called_with_known(rule, options)[0][:, 0]
         except Exception as error:
