@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import random
 import re
 import shlex
@@ -81,6 +82,8 @@ def test_every_rule_answers_somebody() -> None:
             for engine in ("any", "vllm"):
                 changed = dataclasses.replace(needs, tune=tune, memory=memory, length=length, engine=engine)
                 cases.append(features(changed))
+    cases.append(features(Needs("checkpoint", length=65536, tune=True, tune_tokens=10**8)))
+    cases.append(features(dataclasses.replace(checkpoint_with(slowest=4000.0), length=8192)))
     unused = [rule.text for rule in rules() if not any(matches(rule.when, case) for case in cases)]
     assert not unused
 
@@ -461,3 +464,36 @@ def test_a_length_that_no_config_declares_is_not_made_up(
         answer = capsys.readouterr().out
         assert "None" not in answer
         assert "declares" not in answer
+
+
+def _cited(**more: Any) -> set[str]:
+    needs = Needs("checkpoint", train_length=8192, length=65536, tune=True, **more)
+    return {source for sentence in recommend(needs).sentences if sentence.section == "practice"
+            for source in sentence.sources}  # fmt: skip
+
+
+def test_a_budget_of_fine_tuning_leaves_out_what_it_does_not_reach() -> None:
+    """A raised base takes billions of tokens, LongRoPE2 and DroPE at least ten."""
+    assert {"abf", "longrope2", "drope"} <= _cited()
+    assert {"abf", "longrope2", "drope"} <= _cited(tune_tokens=10**10)
+    assert {"abf", "longrope2", "drope"} & _cited(tune_tokens=2 * 10**9) == {"abf"}
+    assert not {"abf", "longrope2", "drope"} & _cited(tune_tokens=10**8)
+    assert "longlora" in _cited(tune_tokens=10**8), "adapters are answered with any budget"
+    needs = Needs("checkpoint", length=65536, tune=True, tune_tokens=65536 * 1000)
+    assert features(needs)["tune_texts"] == 1000
+    for wrong in ({"tune_tokens": 1000, "tune": True}, {"tune_tokens": 10**8}):
+        with pytest.raises(ValueError, match="tune_tokens"):
+            Needs("checkpoint", length=65536, **wrong)
+
+
+@pytest.mark.parametrize(("base", "small"), [(1e4, True), (5e5, False)])
+def test_a_base_too_small_for_the_length_that_is_declared(base: float, small: bool, tmp_path: Path) -> None:
+    """Of 64 channels under base 10,000 the slowest pair turns once in 47,000 tokens."""
+    config = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2,
+              "max_position_embeddings": 131072, "rope_theta": base}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint, kind = read_checkpoint(tmp_path)
+    assert checkpoint.slowest == pytest.approx(2 * math.pi * base ** (62 / 64))
+    needs = Needs("checkpoint", kind, train_length=131072, length=131072, checkpoint=checkpoint)
+    said = next(rule for rule in rules() if rule.when.get("turns")).sentence(features(needs))
+    assert (said in recommend(needs).sentences) == small

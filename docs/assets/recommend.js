@@ -40,7 +40,7 @@
       algorithmic: data.algorithmic.includes(needs.task) || needs.kind === "algorithmic",
       budget: needs.memory === null ? "none" : over ? "over" : "fits", cache,
       fitting, kept: fitting === null ? needs.train_length : Math.min(fitting, needs.train_length), path: "MODEL", weights: "MODEL",
-      given: false, plan: "unknown", documented: false, noted: false, window: null, windowed: "No", model_type: "", declares: false,
+      given: false, plan: "unknown", documented: false, noted: false, window: null, windowed: "No", model_type: "", declares: false, tuning: "none", turns: false,
     };
   }
 

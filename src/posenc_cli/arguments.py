@@ -71,6 +71,9 @@ def _recommend() -> argparse.ArgumentParser:
         "--length", type=tokens, metavar="TOKENS", help="longest context (default: the training length)"
     )
     parser.add_argument("--tune", action="store_true", help="the checkpoint may be fine-tuned")
+    parser.add_argument(
+        "--tune-tokens", type=tokens, metavar="TOKENS", help="as --tune, with a budget of so many tokens, such as 500M"
+    )
     parser.add_argument("--memory", type=float, metavar="GIB", help="for the key/value cache of one sequence")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the answer as JSON")
     return parser

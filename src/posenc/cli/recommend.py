@@ -29,7 +29,8 @@ def run(options: Namespace) -> int:
         ValueError: for needs that contradict each other, an answer that is not possible, and a configuration that
             cannot be read.
     """
-    path, train_length, length, tune = options.path, options.train_length, options.length, options.tune
+    path, train_length, length = options.path, options.train_length, options.length
+    tune = options.tune or options.tune_tokens is not None
     answers = {name: getattr(options, name) for name in QUESTIONS}
     silent = path is None and all(value is None for value in answers.values())
     if sys.stdin.isatty() and sys.stdout.isatty() and not options.as_json and silent:
@@ -53,7 +54,10 @@ def run(options: Namespace) -> int:
     choices |= {name: value for name, value in answers.items() if value is not None}
     trained = trained if train_length is None else train_length
     longest = trained if length is None else length
-    needs = Needs(**choices, train_length=trained, length=longest, tune=tune, memory=options.memory)
+    needs = Needs(
+        **choices, train_length=trained, length=longest, tune=tune, memory=options.memory,
+        tune_tokens=options.tune_tokens,
+    )  # fmt: skip
     answer = recommend(needs)
     sys.stdout.write(json.dumps(asdict(answer), indent=2) + "\n" if options.as_json else as_text(answer))
     return 0

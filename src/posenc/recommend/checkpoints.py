@@ -16,6 +16,7 @@ _UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
 _SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
 _SUPPOSED: When = {**_SCALED, "plan": "unknown"}  # no configuration was given
 _TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
+_BILLIONS, _TEN_BILLIONS = ("none", "billions", "large"), ("none", "large")  # budgets of fine-tuning that reach so far
 _OTHER_KINDS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
 _OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHER_KINDS if kind not in ("image-generation", "video"))}
 _CACHED: When = {**_OLD, "kind": tuple(kind for kind in KINDS if kind not in ("encoder", "vision"))}
@@ -38,6 +39,10 @@ FACTS = (
     Rule("note", "{windowed} layers attend within a window of {window} tokens: what lies outside reaches a token only "
                  "through the layers in between, so do not expect exact retrieval of it.", "by definition",
          ("docs/interpolation.md",), {**_OLD, "window": {"above": 0}}),
+    Rule("note", "The slowest pair of this base completes a rotation after {slowest} tokens, before the {length} that "
+         "are wanted: distances beyond meet angles of nearer ones in every pair. Test retrieval there, or start from a "
+         "checkpoint with a larger base.", "by definition", ("docs/interpolation.md",),
+         {**_TEXT, "plan": "reached", "turns": True}),
     Rule("note", "The declared length need not be the training length: DeepSeek-V3 declares 163,840 tokens and was "
          "trained at 128k.", "practice", ("deepseek_v3", "deepseek_v3_card"),
          {**_TEXT, "model_type": "deepseek_v3"}),
@@ -114,17 +119,22 @@ TUNED = (
          "practice", ("longrope", "phi3"), {**_TUNED, "ratio": {"above": 32.0}}),
     Rule("practice", "A raised base with continued pretraining in stages, where the budget allows billions of tokens "
          "(Llama 3: base 500,000 and 8k to 128k in six stages; ABF: 500,000).", "practice", ("llama3", "abf"),
-         {**_TRAINED, "ratio": _LONGER}),
+         {**_TRAINED, "ratio": _LONGER, "tuning": _BILLIONS}),
+    Rule("note", "{tune_tokens} tokens are {tune_texts} texts of {length} tokens.", "by definition",
+         ("docs/howto/fine-tune-to-64k.md",), {**_TUNED, "tuning": ("small", "billions", "large")}),
+    Rule("costs", "With fewer than a billion tokens a raised base in stages, LongRoPE2 and DroPE are out of reach: "
+         "their authors trained on billions. YaRN's fine-tuned for a few hundred steps.", "practice",
+         ("yarn", "abf", "longrope2", "drope"), {**_TRAINED, "ratio": _LONGER, "tuning": "small"}),
     Rule("practice", "LongRoPE: factors searched on the model's own loss, then fine-tuned (Phi-3 128k).", "practice",
          ("longrope", "phi3"), {**_TRAINED, "ratio": {"above": 1.0, "upto": 32.0}}),
     Rule("practice", "LongRoPE2, where short prompts must stay good: factors searched by hidden numbers, then short "
          "documents trained under the original rotation together with long ones (2k and 8k to 128k with 10 billion "
          "tokens; docs/howto/train-for-a-longer-context.md).", "practice", ("longrope2",),
-         {**_TRAINED, "ratio": _LONGER}),
+         {**_TRAINED, "ratio": _LONGER, "tuning": _TEN_BILLIONS}),
     Rule("practice", "DroPE, where long texts are few and the budget is large: the rotation dropped in all layers, "
          "then training at the training length alone (Llama-2-7B and SmolLM with at least 10 billion tokens; "
          "docs/howto/train-for-a-longer-context.md).", "practice", ("drope",),
-         {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
+         {**_TRAINED, "ratio": _LONGER, "kind": DECODERS, "tuning": _TEN_BILLIONS}),
     Rule("practice", "With an adapter (LoRA): its authors for long contexts train embeddings and norms too, because "
          "attention alone falls behind full fine-tuning there. An adapter holds no scaling: write it into the base's "
          "config first, and load both together.", "practice", ("longlora", "docs/howto/fine-tune-to-64k.md"),

@@ -16,7 +16,7 @@ from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, Rule, matches
 
 _WITHOUT_CONFIG = {  # what features are where no configuration is read
     "given": False, "plan": "unknown", "documented": False, "noted": False, "window": None, "windowed": "No",
-    "model_type": "", "declares": False,
+    "model_type": "", "declares": False, "tuning": "none", "turns": False,
 }  # fmt: skip
 
 

@@ -56,8 +56,16 @@ def checkpoint_of(config: RopeConfig, model: ModelFacts, path: Path) -> Checkpoi
         path=str(path), name=path.parent.name if path.name == "config.json" and path.parent.name else path.name,
         config=config.config, model_type=config.model_type, declared=declared,
         windowed="No" if not windows else "All" if len(windows) == len(attending) else "Some",
-        window=max(windows, default=None), cache=a_layer, cached_tokens=cached_tokens,
+        window=max(windows, default=None), cache=a_layer, cached_tokens=cached_tokens, slowest=_slowest(config),
     )  # fmt: skip
+
+
+def _slowest(config: RopeConfig) -> float | None:
+    """Wavelength of the slowest pair of layers without a window, scaled as the configuration says."""
+    layers = [layer for layer in facts(config)["layers"].values() if layer is not None and layer["window"] is None]
+    return max(
+        (layer["scaled_wavelengths"]["longest"] for layer in layers if layer["scaled_wavelengths"]), default=None
+    )
 
 
 def kind_of(config: RopeConfig, model: ModelFacts) -> str:

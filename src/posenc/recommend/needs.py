@@ -60,6 +60,7 @@ class Checkpoint:
         window: tokens of the widest such window; None without one.
         cache: bytes of the key/value cache for one token in one layer, bfloat16; None: not known.
         cached_tokens: of each layer that attends, the most tokens that it keeps; None: all.
+        slowest: wavelength of the slowest pair that rotates, in tokens; None: none rotates.
     """
 
     path: str
@@ -71,6 +72,7 @@ class Checkpoint:
     window: int | None = None
     cache: int | None = None
     cached_tokens: tuple[int | None, ...] = ()
+    slowest: float | None = None
 
     @property
     def weights(self) -> str:
@@ -90,6 +92,7 @@ class Needs:
         length: tokens that it must handle.
         engine: what will serve it.
         tune: whether a checkpoint may be fine-tuned.
+        tune_tokens: for how many tokens in all; None: no limit is known.
         memory: GiB for the key/value cache of one sequence; None: no limit.
         checkpoint: what is known of it, where a configuration was given.
 
@@ -107,6 +110,7 @@ class Needs:
     tune: bool = False
     memory: float | None = None
     checkpoint: Checkpoint | None = None
+    tune_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("model", MODELS), ("kind", KINDS), ("task", TASKS), ("engine", ENGINES)):
@@ -121,6 +125,11 @@ class Needs:
             raise ValueError(f"memory must be a number of GiB above 0, got {memory!r}")
         if self.tune and self.model == "new":
             raise ValueError("tune is for a checkpoint; a new model is trained anyway: leave it out, or say checkpoint")
+        budget = self.tune_tokens
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < self.length):
+            raise ValueError(f"tune_tokens must be at least one text of {self.length:,} tokens, got {budget!r}")
+        if budget is not None and not self.tune:
+            raise ValueError("tune_tokens is a budget of fine-tuning: say tune as well")
         if self.checkpoint is not None and self.model == "new":
             raise ValueError("a configuration was given, so model must be checkpoint, got 'new'")
         if self.task in ALGORITHMIC and self.kind not in (*DECODERS, "algorithmic"):

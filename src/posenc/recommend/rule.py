@@ -112,10 +112,19 @@ def features(needs: Needs) -> dict[str, Any]:
         "weights": shlex.quote(known.weights) if known else "MODEL", "name": known.name if known else "",
         "model_type": known.model_type if known else "", "windowed": known.windowed if known else "No",
         "window": known.window if known else None,
+        "tuning": _budget_of(needs.tune_tokens), "tune_tokens": needs.tune_tokens,
+        "tune_texts": None if needs.tune_tokens is None else needs.tune_tokens // needs.length,
+        "slowest": None if known is None or known.slowest is None else round(known.slowest),
+        "turns": known is not None and known.slowest is not None and known.slowest < needs.length,
         "declares": known is not None and known.declared is not None,
         "declared": known.declared if known and known.declared is not None else needs.train_length,
         **_plan_features(needs),
     }  # fmt: skip
+
+
+def _budget_of(tokens: int | None) -> str:
+    """How far a budget of fine-tuning reaches; "none": none was given."""
+    return "none" if tokens is None else "small" if tokens < 10**9 else "billions" if tokens < 10**10 else "large"
 
 
 def _plan_features(needs: Needs) -> dict[str, Any]:
