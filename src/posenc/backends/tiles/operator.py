@@ -33,6 +33,27 @@ CLASSES: dict[str, type] = {cls.__name__: cls for cls in (TileArguments, Visibil
 }
 
 
+def name_of(cls: type) -> str:
+    """What a skeleton calls a class: a structure that somebody else wrote goes by its module too."""
+    return cls.__name__ if CLASSES.get(cls.__name__) is cls else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def class_of(name: str) -> type:
+    """The class of that name among those that exist: nothing is imported, as a saved graph may name anything.
+
+    Raises:
+        ValueError: for a name that this process does not know.
+    """
+    known, found = [Structure], CLASSES.get(name)
+    while found is None and known:
+        cls = known.pop()
+        found = cls if name_of(cls) == name else None
+        known.extend(cls.__subclasses__())
+    if found is None:
+        raise ValueError(f"unknown {name!r} in the text of a tiled call: import the module that defines this structure")
+    return found
+
+
 class Parts(NamedTuple):
     """What a skeleton has places for."""
 
@@ -57,14 +78,14 @@ def taken_apart(value: object, parts: Parts) -> Skeleton:
     if type(value) is tuple:
         return "tuple", *[taken_apart(field, parts) for field in value]
     names = type(value).__match_args__  # type: ignore[attr-defined]  # the fields of dataclasses and of named tuples
-    return type(value).__name__, *[taken_apart(getattr(value, name), parts) for name in names]
+    return name_of(type(value)), *[taken_apart(getattr(value, name), parts) for name in names]
 
 
 def put_together(skeleton: Skeleton, parts: Parts) -> Any:
     """What was taken apart, of new objects; structures know which of their tensors want gradients.
 
     Raises:
-        ValueError: for a name that this version of posenc does not know.
+        ValueError: for a name that this process does not know.
     """
     if not isinstance(skeleton, tuple):
         return skeleton
@@ -76,9 +97,7 @@ def put_together(skeleton: Skeleton, parts: Parts) -> Any:
     values = [put_together(field, parts) for field in fields]
     if name == "tuple":
         return tuple(values)
-    if name not in CLASSES:
-        raise ValueError(f"unknown {name!r} in the text of a tiled call: this version of posenc has none such")
-    cls = CLASSES[name]
+    cls = class_of(name)
     built = cls(*values)
     if isinstance(built, Structure):
         places = dict(zip(cls.__match_args__, fields, strict=True))  # type: ignore[attr-defined]
