@@ -16,7 +16,7 @@ from tests.samples import gap, qkv
 
 DIM, HEADS, HEAD_DIM, KV_HEADS, TOKENS = 32, 4, 8, 2, 70
 REFUSED: dict[str, tuple[Callable[[], list[nn.Module]], int, str]] = {
-    "key heads": (lambda: [CoPE(HEAD_DIM, max_position=5, gates="separate", dim=DIM, num_kv_heads=4)], TOKENS, "heads"),
+    "key heads": (lambda: [CoPE(HEAD_DIM, max_position=5, gates="separate", dim=DIM, num_kv_heads=1)], TOKENS, "heads"),
     "two reflections": (lambda: [PaTH(DIM, head_dim=HEAD_DIM, num_kv_heads=KV_HEADS) for _ in range(2)], TOKENS, "two"),
 }
 
