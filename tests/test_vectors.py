@@ -16,7 +16,7 @@ from benchmarks.engines.cases import vector_cases
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 
-FOLDER = Path(__file__).parents[1] / "vectors"
+FOLDER = Path(__file__).parents[1] / "examples" / "vectors"
 FILE = FOLDER / "rope-v1.json"
 CASES = json.loads(FILE.read_text())["cases"]
 

@@ -144,7 +144,7 @@ def _with_share(case: Case) -> Case:
 
 
 def vector_cases(original: int = ORIGINAL, head_dim: int = HEAD) -> Iterator[Case]:
-    """The cases of the published test vectors, ``vectors/rope-v1.json``, which does not change."""
+    """The cases of the published test vectors, ``examples/vectors/rope-v1.json``, which does not change."""
     for model, known in MODELS.items():
         for row in known.rows:
             share = 0.5 if row in _PARTIAL else 1.0

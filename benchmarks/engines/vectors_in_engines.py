@@ -2,8 +2,8 @@
 
     python -m benchmarks.engines.vectors_in_engines vllm=/envs/vllm/bin/python sglang=/envs/sglang/bin/python
 
-The numbers to compare with are those in vectors/rope-v1.json, nothing else: no formula of posenc or transformers runs
-here. The rotary classes run through the bench's adapters. A case passes where gain cos and gain
+The numbers to compare with are in examples/vectors/rope-v1.json, nothing else: no formula of posenc or transformers
+runs here. The rotary classes run through the bench's adapters. A case passes where gain cos and gain
 sin of the file's pairs are within 3e-4 in every kind of layers, at the file's positions as far as the text and the
 declared length reach (past the declared length under dynamic scaling, which acts there). The result is written to
 benchmarks/results/vectors_in_engines.json, an engine at a time.
@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.engines.adapters import Question
 from benchmarks.engines.process import EngineProcess
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "rope-v1.json"
+VECTORS = Path(__file__).parents[2] / "examples" / "vectors" / "rope-v1.json"
 RECORD = Path(__file__).parents[1] / "results" / "vectors_in_engines.json"
 PASS = 3e-4
 

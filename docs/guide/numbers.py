@@ -13,8 +13,8 @@ same way. A third text is where a list or a table ends, all of which is made. Wh
 A page is compared with these places marked by comments (`marked`), which may also stand in a page itself:
 
     2.560<!-- value: text.mean("rope under its window", 16) -->
-    <!-- check: text.with_verdict("gains") == set() -->
-    <!-- begin: text.changes("holds") -->`stick-breaking` (−0.000), …<!-- end -->
+    <!-- check: encodings() > 70 -->
+    <!-- begin: models_named("raised") -->10 (ERNIE-4.5-21B-A3B-PT, …)<!-- end -->
 
 So prose is free but for the words before a number, and a site with a number that differs from its record is not built.
 """

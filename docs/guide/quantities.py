@@ -17,7 +17,6 @@ import pandas as pd
 from guide.engine_picture import engines_off, engines_tried
 from guide.records import RESULTS, ROOT, records_frame, run_of
 from posenc.catalogue import CATALOGUE
-from posenc.catalogue.studies import studies
 from posenc.evaluation import statistics
 from posenc.evaluation.report import PERPLEXITY
 from posenc.lab.metrics import FULL, WINDOW
@@ -123,39 +122,15 @@ class Recorded:
         """Whether a row is at least as good at the longest length, or under its view, as at the training length."""
         return self._row(row).verdict.stable
 
-    def with_verdict(self, *verdicts: str) -> set[str]:
-        """Rows with one of some verdicts."""
-        return {name for name in self.rows if self.verdict(name) in verdicts}
-
-    def better_than(self, baseline: str) -> set[str]:
-        """Rows whose planned contrast with a baseline at the longest length is significantly on the better side."""
-        return {name for name, sign in self._claimed(baseline).items() if sign < 0}
-
-    def worse_than(self, baseline: str) -> set[str]:
-        """Rows on the other side."""
-        return {name for name, sign in self._claimed(baseline).items() if sign > 0}
-
     def ranked(self, times: float = 1) -> list[str]:
         """Rows that were measured at a length, the best mean first."""
         rows = [name for name in self.rows if self.has(name, times)]
         sign = 1 if run_of(self.name).decides.better == "lower" else -1
         return sorted(rows, key=lambda name: sign * self.mean(name, times))
 
-    def better_than_at_first(self, baseline: str) -> set[str]:
-        """Rows significantly better than a baseline at the training length, adjusted among those contrasts."""
-        study = next(study for study in studies() if study.name == self.name)
-        sign = 1 if study.better == "lower" else -1
-        contrasts = [(row.name, c) for row in study.rows.values() for c in row.at_first if c.against == baseline]
-        return {name for name, contrast in contrasts if contrast.claimed and sign * contrast.mean < 0}
-
     def learned(self, row: str) -> bool:
         """Whether half of a row's trainings or more learned the task."""
         return self._row(row).learned
-
-    @property
-    def margin(self) -> float:
-        """A change that is smaller than this counts as none."""
-        return self.scale * run_of(self.name).decides.margin
 
     def seeds(self, row: str) -> int:
         """Trainings of a row."""
@@ -166,17 +141,6 @@ class Recorded:
         of_language = self._row(row).ngram_share
         return (of_language or self._row(row).learned_share).count
 
-    def of_seeds(self, row: str) -> list[float]:
-        """The mean of each training at the training length, the lowest first."""
-        return sorted(self.scale * mean for mean in self._row(row).seed_means[self._length(row, 1)].values())
-
-    def steps_to_learn(self, row: str) -> float:
-        """The median of the steps after which a training had learned the task."""
-        steps = self._row(row).steps_to_learn
-        if steps is None:
-            raise ValueError(f"{row} has not learned the task of {self.name}")
-        return steps
-
     def training(self, row: str, fact: str) -> float:
         """A fact of the trainings of a row, such as ``parameters``: the mean over seeds."""
         return self._row(row).training[fact]
@@ -185,42 +149,16 @@ class Recorded:
         """A number of the configuration, such as ``steps``."""
         return float(run_of(self.name).numbers[name])
 
-    def fact(self, name: str) -> float:
-        """The first number of a recorded fact of the data, such as ``windows``."""
-        return _first_number(run_of(self.name).facts[name])
-
     @property
     def documents(self) -> int:
         """Documents that tests come from."""
         row = self.rows[0]
         return int(self._values("")[_key(row)][self._length(row, 1)].shape[1])
 
-    def raw(self, **where: Any) -> pd.DataFrame:
-        """Records by the values of columns: ``raw(metric="bits", spec="rope", item=[10, 30])``."""
-        records = run_of(self.name).records
-        for column, value in where.items():
-            records = records[records[column].isin(value if isinstance(value, list) else [value])]
-        return records
-
-    def average(self, **where: Any) -> float:
-        """The mean of some records (`raw`)."""
-        return self.scale * float(self.raw(**where)["value"].mean())
-
     def same(self, row: str, other: str) -> bool:
         """Whether two rows have the same value for every seed and document of their only length."""
         first, second = (self._values("")[_key(name)][self._length(name, 1)] for name in (row, other))
         return bool(first.equals(second))
-
-    def data_hash(self, name: str) -> str:
-        """A hash of the data, such as ``train_sha256``."""
-        return run_of(self.name).data[name]
-
-    def keys(self, row: str, times: float, *, far: bool = False) -> float | None:
-        """Per cent of the digits of pass keys that a given model found; ``far``: of the two farthest keys."""
-        spec, view = _key(row)
-        where = {"metric": "passkey_by_depth", "spec": spec, "view": view, "length": self._length(row, times)}
-        values = self.raw(**where, **({"item": [10, 30]} if far else {}))["value"]
-        return 100 * float(values.mean()) if len(values) else None
 
     @property
     def scale(self) -> int:
@@ -232,12 +170,6 @@ class Recorded:
         if row is None:
             raise ValueError(f"{self.name} has no row {name!r}")
         return row
-
-    def _claimed(self, baseline: str) -> dict[str, float]:
-        """The sign of each claimed contrast with a baseline, negative where the row is better."""
-        sign = 1 if run_of(self.name).decides.better == "lower" else -1
-        contrasts = {name: self._row(name).contrasts.get(baseline) for name in self.rows}
-        return {name: sign * c.mean for name, c in contrasts.items() if c is not None and c.significant}
 
     def _length(self, row: str, times: float) -> int:
         view = _key(row)[1]
@@ -254,28 +186,10 @@ class Recorded:
         return measured(run_of(self.name)).values
 
 
-def lead(run: Recorded) -> float:
-    """How far the best row at the longest length is ahead of RoPE under its window there."""
-    return run.mean("rope under its window", run.longest) - run.mean(run.ranked(run.longest)[0], run.longest)
-
-
-def most_under_window(run: Recorded) -> float:
-    """The best mean at the longest length that any row reaches under its window."""
-    rows = [f"{row}{UNDER}{ITS_WINDOW}" for row in run.rows]
-    return max(run.mean(row, run.longest) for row in rows if run.has(row, run.longest))
-
-
 @cache
 def recorded(name: str) -> Recorded:
     """A recorded run by the name of its folder."""
     return Recorded(name)
-
-
-def progressive(when: str, length: int) -> float:
-    """Nats a token before or after LongRoPE's recipe, a mean over windows (docs/results/smollm2/progressive.json)."""
-    record = json.loads((RESULTS / "smollm2" / "progressive.json").read_text(encoding="utf-8"))
-    windows: list[float] = record[when][str(length)]["windows"]
-    return sum(windows) / len(windows)
 
 
 class ContextStudy:
@@ -361,6 +275,6 @@ def _first_number(text: str) -> float:
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, lead, most_under_window, progressive, context_study, benchmark, encodings, engines_tried,
+    recorded, context_study, benchmark, encodings, engines_tried,
     engines_off,
 )  # fmt: skip

@@ -294,5 +294,5 @@ def test_an_option_is_set_once(scaling):
             part.factor = 16.0
     assert rope.scaling.factor == 4.0
     assert all(torch.equal(a, b) for a, b in zip(rope.table(positions), before, strict=True))
-    again = pickle.loads(pickle.dumps(copy.deepcopy(rope).eval().train()))  # noqa: S301: our own bytes
+    again = pickle.loads(pickle.dumps(copy.deepcopy(rope).eval().train()))  # our own bytes
     assert all(torch.equal(a, b) for a, b in zip(again.table(positions), before, strict=True))

@@ -4,6 +4,6 @@ checkpoint   what was measured for the kinds of rotation in a config: the rows o
 probe        whether a running server applies its model's scaling
 endpoint     the server's answers
 
-The measurements are made by the bench in the repository's folder benchmarks/engines; the folder vectors/ has the right
-answers as numbers, for tests of engines.
+The measurements are made by the bench in the repository's folder benchmarks/engines; the folder examples/vectors
+has the right answers as numbers, for tests of engines.
 """

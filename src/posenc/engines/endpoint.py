@@ -99,7 +99,7 @@ class Endpoint:
             raise BudgetError(f"{self.requests} requests in {self.seconds - left:.0f} s: no more are sent")
         self.requests += 1
         try:
-            with urllib.request.urlopen(request, timeout=left) as response:  # noqa: S310: the scheme is checked
+            with urllib.request.urlopen(request, timeout=left) as response:  # the scheme is checked
                 content = response.read(_ANSWER_BYTES + 1)
         except urllib.error.HTTPError as error:
             text = error.read(2000).decode("utf-8", "replace")

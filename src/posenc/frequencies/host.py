@@ -177,7 +177,7 @@ class HostSpectrum(NamedTuple):
 
     theta: Vector
     length: int | None = None
-    gain: Vector = Vector(1.0)  # noqa: RUF009: nothing changes a Vector
+    gain: Vector = Vector(1.0)  # nothing changes a Vector
     start: Start | None = None
 
     def times_longer(self, original_length: int) -> Vector:

@@ -229,6 +229,7 @@ class _Mapping:
     def _end(self, work: Work, error: BaseException) -> None:
         reason, log = _reason(error), work.folder / "log.txt"
         if isinstance(error, self.executor.death):
+            reason = reason.partition(". ")[0]  # Ray goes on with a paragraph of advice
             if self._may_restart(work):
                 self.on_restart(f"{work.name}: {reason}; restarted")
                 self.waiting.insert(0, work)

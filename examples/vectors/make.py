@@ -1,6 +1,6 @@
 """Writes rope-v1.json: what 241 configurations mean, wherever posenc and transformers agree.
 
-    python -m vectors.make            # needs posenc and transformers; prints how many cases agree
+    python -m examples.vectors.make            # needs posenc and transformers; prints how many cases agree
 
 Each case of `benchmarks.engines.cases.vector_cases` is read by posenc, and its config is given to transformers' own
 rotary module. A case goes into the file only where all frequencies and gains agree to 1e-6 (transformers keeps them in
