@@ -6,6 +6,8 @@ models and in ``nn.Sequential``. The formula without torch has the same name in 
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import nn
 
 from posenc.entry import Entry
@@ -102,21 +104,25 @@ def home_of(cls: type) -> str:
     return next(base.__module__ for base in cls.__mro__ if base.__module__ != __name__)
 
 
+_by_a_factor = partial(
+    Entry,
+    parameters="none",
+    cost="none",
+    reads="distances",
+    extension="is itself an extension: another factor, and a short training at the new length",
+    extends_context=True,
+    defaults=factor,
+)
+
 ENTRIES = (
-    Entry(
+    _by_a_factor(
         name="pi",
         scaling=PositionInterpolation,
         title="Position interpolation: RoPE with all frequencies divided by one factor",
         formula="theta_j ← theta_j / factor",
         source="Chen et al., arXiv 2306.15595, eq. 4",
-        parameters="none",
-        cost="none",
         past_training="up to factor × the training length every angle occurred in training, but in smaller steps",
-        reads="distances",
-        extension="is itself an extension: another factor, and a short training at the new length",
         used_in="Gemma 3's global layers (arXiv 2503.19786)",
-        extends_context=True,
-        defaults=factor,
     ),
     Entry(
         name="dynamic_pi",
@@ -133,20 +139,14 @@ ENTRIES = (
         extends_context=True,
         exempt={"common_shift": NO_SHIFT},
     ),
-    Entry(
+    _by_a_factor(
         name="ntk",
         scaling=NTKAware,
         title="NTK-aware scaling: RoPE with a larger base",
         formula="theta_j ← theta_j · factor^(−2j/(d−2))",
         source="bloc97 (2023), in Peng et al., arXiv 2309.00071, section 3.1",
-        parameters="none",
-        cost="none",
         past_training="the slowest pair is interpolated, the fastest is not; pairs between reach new angles",
-        reads="distances",
-        extension="is itself an extension: another factor, and a short training at the new length",
         used_in="Hunyuan 7B (as in transformers 5.23); serves checkpoints that were trained with RoPE",
-        extends_context=True,
-        defaults=factor,
     ),
     Entry(
         name="dynamic_ntk",
@@ -163,50 +163,32 @@ ENTRIES = (
         extends_context=True,
         exempt={"common_shift": NO_SHIFT},
     ),
-    Entry(
+    _by_a_factor(
         name="ntk_by_parts",
         scaling=NTKByParts,
         title="NTK-by-parts: RoPE with slow pairs interpolated and fast pairs left alone",
         formula="theta_j ← (1−g) theta_j/factor + g theta_j,  g = clip((turns_j − alpha)/(beta − alpha))",
         source="Peng et al., arXiv 2309.00071, eq. 17 to 20",
-        parameters="none",
-        cost="none",
         past_training="pairs that never complete a rotation in training meet no new angles; fast pairs keep theirs",
-        reads="distances",
-        extension="is itself an extension: another factor, and a short training at the new length",
         used_in="as part of YaRN",
-        extends_context=True,
-        defaults=factor,
     ),
-    Entry(
+    _by_a_factor(
         name="part_ntk",
         scaling=PartNTK,
         title="Part-NTK: the first released NTK-by-parts, a blend of linear, NTK-aware and plain frequencies",
         formula="theta_j ← blend of theta_j/factor, theta_j·factor^(−2j/(d−2)) and theta_j by ramps over j",
         source="LlamaPartNTKScaledRotaryEmbedding, of Peng et al., arXiv 2309.00071, section 3.2",
-        parameters="none",
-        cost="none",
         past_training="as NTK-by-parts",
-        reads="distances",
-        extension="is itself an extension: another factor, and a short training at the new length",
         used_in="the first release of YaRN's code",
-        extends_context=True,
-        defaults=factor,
     ),
-    Entry(
+    _by_a_factor(
         name="yarn",
         scaling=YaRN,
         title="YaRN: NTK-by-parts with a ramp over pairs, and sharper attention",
         formula="theta_j ← theta_j (ramp_j/factor + 1 − ramp_j),  gain = 0.1 ln factor + 1",
         source="Peng et al., arXiv 2309.00071, section 3.4 and eq. 22",
-        parameters="none",
-        cost="none",
         past_training="as NTK-by-parts; the gain counters the flattening of softmax over more keys",
-        reads="distances",
-        extension="is itself an extension: another factor, and a short training at the new length",
         used_in="DeepSeek-V2, V3 (arXiv 2412.19437); Qwen2.5 (arXiv 2412.15115); gpt-oss (arXiv 2508.10925)",
-        extends_context=True,
-        defaults=factor,
     ),
     Entry(
         name="dynamic_yarn",
@@ -223,20 +205,14 @@ ENTRIES = (
         extends_context=True,
         exempt={"common_shift": NO_SHIFT},
     ),
-    Entry(
+    _by_a_factor(
         name="llama3",
         scaling=Llama3,
         title="Llama-3 scaling: RoPE with long wavelengths interpolated and short ones left alone",
         formula="theta_j ← (1−g) theta_j/factor + g theta_j,  g = clip((L/wavelength_j − low)/(high − low))",
         source="Grattafiori et al., arXiv 2407.21783; llama-models apply_scaling",
-        parameters="none",
-        cost="none",
         past_training="as NTK-by-parts, with no gain",
-        reads="distances",
-        extension="is itself an extension: another factor, and a short training at the new length",
         used_in="Llama 3.1 (arXiv 2407.21783)",
-        extends_context=True,
-        defaults=factor,
     ),
     Entry(
         name="longrope",
