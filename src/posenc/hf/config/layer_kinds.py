@@ -50,7 +50,8 @@ def layer_kinds(text_config: TextConfig) -> list[str]:
         if count is not None and len(types) != count and key == "layer_types":
             text = f"must list as many layers as num_hidden_layers = {count}, found {len(types)}"
             raise ValueError(f"{text_config.key_path(key)} {text}")
-        return [str(_OLD_NAMES.get(kind, kind)) for kind in types]
+        kinds = [str(_OLD_NAMES.get(kind, kind)) for kind in types]
+        return [pattern.full_is if kind == FULL else kind for kind in kinds]
     blocks = text_config.get("block_configs")  # Nemotron-NAS: each layer with the attention that a search left it
     if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks):
         return ["mlp" if _is_no_op(block.get("attention")) else FULL for block in blocks]

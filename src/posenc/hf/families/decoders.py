@@ -34,7 +34,7 @@ from posenc.hf.families.temperature import BEAM, INKLING, INKLING_2, LEARNED, LL
 
 DECODERS: dict[str, Family] = {
     **same(
-        "apertus arcee bitnet dbrx diffllama dots1 falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 "
+        "apertus arcee bitnet dbrx diffllama dots1 falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 iquestcoder "
         "olmoe qwen2_moe qwen3_moe seed_oss",
         Family(RotationRules()),
     ),

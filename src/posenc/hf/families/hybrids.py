@@ -72,7 +72,7 @@ HYBRIDS: dict[str, Family] = {
     "qwen3_next": Family(RotationRules(default_share=True), layers=LayerPattern((*3 * (LINEAR,), FULL))),
     "qwen4_exp_text": Family(
         RotationRules(default_share=True, sections=(11, 11, 10), order="interleaved"),
-        layers=LayerPattern((*3 * (LINEAR,), INDEXED), period_key="full_attention_interval"),
+        layers=LayerPattern((*3 * (LINEAR,), INDEXED), period_key="full_attention_interval", full_is=INDEXED),
     ),
     "recurrent_gemma": Family(
         RotationRules(default_share=True),

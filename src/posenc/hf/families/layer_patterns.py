@@ -92,6 +92,7 @@ class LayerPattern:
         count_key: key of the number of layers, where it is none of the usual ones.
         per_count: blocks of attention in each layer that this key counts.
         types_key: key that lists the kinds.
+        full_is: the kind that "full_attention" in that list stands for.
         cross_key: key that lists the layers which attend to an image.
         listing: keys of the family's own that say what each layer is.
         window: of layers with a sliding window.
@@ -109,6 +110,7 @@ class LayerPattern:
     count_key: str = ""
     per_count: int = 1
     types_key: str = "layer_types"
+    full_is: str = FULL
     cross_key: str = ""
     listing: Listing | None = None
     window: Window = Window()
