@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from posenc.arguments import one_line
 from posenc.hf import read_rope
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 from tests.hf.config.test_malformed import corrected
@@ -259,3 +262,24 @@ def test_keys_of_another_family_are_reported(model_type):
     assert not {"rotary_pct", "rotary_emb_base"} & {
         finding.key for finding in read_rope({**config, "model_type": "gpt_neox"}).findings
     }
+
+
+def test_lists_of_bases_and_shares_by_layer_are_kinds_of_layers() -> None:
+    """Step 3.5 Flash as published, with three layers at the end that predict further tokens."""
+    period = ["full_attention", *3 * ["sliding_attention"]]
+    config = {
+        "model_type": "step3p5", "head_dim": 128, "hidden_size": 4096, "num_attention_heads": 64, "sliding_window": 512,
+        "num_hidden_layers": 8, "num_nextn_predict_layers": 3, "layer_types": (period * 3)[:11],
+        "rope_theta": ([5e6, 1e4, 1e4, 1e4] * 3)[:11], "partial_rotary_factors": ([0.5, 1.0, 1.0, 1.0] * 3)[:11],
+        "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 131072,
+                         "low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        "yarn_only_types": ["full_attention"], "max_position_embeddings": 262144,
+    }  # fmt: skip
+    read = read_rope(config)
+    full, sliding = (text_rope(read.rotations[kind]) for kind in ("full_attention", "sliding_attention"))  # type: ignore[arg-type]
+    assert (full.base, full.rotary_dim, one_line(full.scaling)) == (
+        5e6, 64, "Llama3(2, original_length=131072, low_freq_factor=1, high_freq_factor=32)")  # fmt: skip
+    assert (sliding.base, sliding.rotary_dim, sliding.scaling) == (1e4, 128, None)
+    assert [layer.window for layer in read.facts.layers] == [None, 512, 512, 512] * 2
+    with pytest.raises(NotReadError):
+        read_rope({**config, "rope_theta": [5e6] * 2 + [1e4] * 9})

@@ -106,7 +106,7 @@ def test_heads_of_latent_attention_have_unrotated_channels() -> None:
 
 
 NOT_READ: dict[str, Config] = {
-    "a class that posenc does not read": {"model_type": "step3p5", "hidden_size": 4096},
+    "a class that posenc does not read": {"model_type": "nanochat", "hidden_size": 4096},
     "latent attention switched off": {
         "model_type": "deepseek_v2", "hidden_size": 1280, "num_attention_heads": 10, "use_mla": False,
         "qk_rope_head_dim": 0, "qk_nope_head_dim": 0, "v_head_dim": 0, "kv_lora_rank": None, "rope_theta": 1e4,

@@ -16,8 +16,8 @@ from posenc.arguments import shown
 from posenc.hf.config.block_schema import RULES, Problem
 from posenc.hf.config.non_rotary import position_schemes
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, canonical, collect
-from posenc.hf.config.text_config import TextConfig, count_at, kinds_without_rope, layer_types
-from posenc.hf.families.layer_patterns import SLIDING
+from posenc.hf.config.text_config import TextConfig, check_layers, count_at, kinds_without_rope, layer_types
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.families.rotation import DynamicKeys, RotationRules
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, TOKENS
@@ -50,6 +50,8 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
             kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in unread_block_keys(text_config, block)
         ]
         return [_nested_part(text_config, homes, kind, block.get(kind, {})) for kind in every]
+    if family.by_layer:
+        return _parts_by_layer(text_config, homes)
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
         kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
         raise ValueError(
@@ -125,6 +127,38 @@ def unread_block_keys(text_config: TextConfig, block: Config) -> list[str]:
     unknown = [kind for kind, value in block.items() if isinstance(value, dict) and kinds and kind not in kinds]
     unread = [key for key, value in block.items() if key == _ORIGINAL and not isinstance(value, dict)]
     return [*(unknown if text_config.known else []), *unread]
+
+
+def _parts_by_layer(text_config: TextConfig, homes: list[str]) -> list[RopeBlock]:
+    """A part for each kind of layers of a config that lists base and share of each layer.
+
+    Raises:
+        ValueError: for a list that is none of a number for each layer, and where layers of a kind differ.
+    """
+    types, parts = layer_types(text_config), []
+    scaled = text_config.get("yarn_only_types")
+    for kind in dict.fromkeys(types) or (FULL,):
+        rope_block = collect(
+            text_config, [(name,) for name in homes] if scaled is None or kind in scaled else [], {}, kind
+        )
+        keys = {"rope_theta": "rope_theta", "partial_rotary_factor": "partial_rotary_factors"}
+        found = {key: _of_kind(text_config, name, kind, types) for key, name in keys.items() if name in text_config}
+        values = {**(rope_block.values or {}), **{key: value for key, value in found.items() if value is not None}}
+        sources = {**rope_block.sources, **{key: ((keys[key],),) for key in found}}
+        parts.append(replace(rope_block, values=values, sources=sources))
+    return parts
+
+
+def _of_kind(text_config: TextConfig, key: str, kind: str, types: list[str]) -> Any:
+    """The number of one kind of layers under a key that lists one for each layer, or has one for all."""
+    listed = text_config[key]
+    if not isinstance(listed, list):
+        return listed
+    check_layers(text_config, key, listed)
+    numbers = {number for number, of in zip(listed, types or [kind] * len(listed), strict=True) if of == kind}
+    if len(numbers) != 1:
+        raise NotReadError(f"{text_config.key_path(key)} differs between layers of {kind}: {shown(sorted(numbers))}")
+    return numbers.pop()
 
 
 def _flat_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:

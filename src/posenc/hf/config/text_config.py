@@ -94,8 +94,19 @@ def find_text_config(config: Config) -> TextConfig:
         types[0] = FAMILIES[types[1]].text_type
     names = [name for name in types if name]
     family, known = family_of(names, listed="layer_types" in inner, latent=inner.get("qk_rope_head_dim") is not None)
+    if family.rotation is not None and family.rotation.by_layer:
+        inner = _without_predictors(inner)
     sizes = family.sizes if path else None
     return TextConfig(path, inner, names[0] if names else "", family, known, {} if sizes is None else sizes._asdict())
+
+
+def _without_predictors(config: Config) -> Config:
+    """Lists by layer without the entries of layers at the end that predict further tokens."""
+    count, more = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
+    if not (is_count(count) and is_count(more)):
+        return config
+    padded = count + more
+    return {k: v[:count] if isinstance(v, list) and len(v) == padded else v for k, v in config.items()}
 
 
 def _model_type(config: Config, path: tuple[str, ...]) -> str:

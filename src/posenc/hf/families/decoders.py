@@ -34,7 +34,7 @@ from posenc.hf.families.temperature import BEAM, INKLING, INKLING_2, LEARNED, LL
 
 DECODERS: dict[str, Family] = {
     **same(
-        "apertus arcee bitnet dbrx diffllama dots1 falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 iquestcoder "
+        "apertus arcee bitnet dbrx diffllama dots1 falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 "
         "olmoe qwen2_moe qwen3_moe seed_oss",
         Family(RotationRules()),
     ),
@@ -218,6 +218,7 @@ DECODERS: dict[str, Family] = {
         attention=Attention(scale="inverse", temperature=INKLING),
         schemes=(BY_TOKEN,),
     ),
+    "iquestcoder": Family(RotationRules(), not_compared="its code is Llama's, whose layers are"),
     "jetmoe": Family(RotationRules(head_key="kv_channels")),
     "kimi_k2": Family(code_of="deepseek_v3"),
     "kolibri1": Family(RotationRules(unrotated_kinds=(FULL,)), layers=LayerPattern((*4 * (SLIDING,), FULL))),
@@ -301,7 +302,9 @@ DECODERS: dict[str, Family] = {
     "smollm3": Family(
         RotationRules(unrotated_every=4), layers=LayerPattern(window=Window(switch="use_sliding_window"))
     ),
-    "step3p5": Family(unsupported="reads a base and a share for each layer from keys of its own"),
+    "step3p5": Family(
+        RotationRules(nested=True, by_layer=True, default_share=True), layers=LayerPattern(window=Window())
+    ),
     "timesfm2_5": Family(
         RotationRules(),
         attention=Attention(scale="unknown", normed_after=True),

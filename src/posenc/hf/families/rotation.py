@@ -56,6 +56,8 @@ class RotationRules:
         rotates_if: a key, and the value without which no layer rotates.
         kinds: kinds of layers that a flat config spells side by side, or empty.
         nested: there are several kinds of layers, and only a nested block can tell them apart.
+        by_layer: a flat config lists base (``rope_theta``) and share (``partial_rotary_factors``) of each layer, and
+            the kinds that its scaling is for (``yarn_only_types``); lists may go on with layers that predict tokens.
         unrotated_kinds: kinds of layers that never rotate, where there is a sliding window.
         only_sliding: those kinds never rotate, with or without a window; else they rotate where there is none.
         bases_key: key of a list with the base of each layer, 0 for a layer that does not rotate.
@@ -91,6 +93,7 @@ class RotationRules:
     rotates_if: tuple[str, str | bool] | None = None
     kinds: Mapping[str, KindKeys] = field(default_factory=dict)
     nested: bool = False
+    by_layer: bool = False
     unrotated_kinds: tuple[str, ...] = ()
     only_sliding: bool = False
     bases_key: str | None = None

@@ -371,6 +371,7 @@ def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]
     used = {path[0] for block in blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
     used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     used |= set(family.dynamic_keys[:2]) if family.dynamic_keys else set()
+    used |= {"yarn_only_types", "partial_rotary_factors"} if family.by_layer else set()
     if any(len(block.target) > 1 for block in blocks):  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} | {n for names in OUTSIDE.values() for n in names}
     read = [block.effective for block in blocks if block.values is not None]
