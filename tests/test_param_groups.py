@@ -29,9 +29,10 @@ def test_every_parameter_once() -> None:
     assert of[id(whole[0].weight)]["weight_decay"] == 0.2
     assert of[id(whole[2].q_norm.weight)]["weight_decay"] == 0.0
     bias = of[id(whole[2].encodings[1].weight)]
+    assert of[id(whole[0].weight)]["lr"] == 0.01
     assert (bias["weight_decay"], bias["lr"]) == (0.0, pytest.approx(0.3))
     assert of[id(whole[1].table)]["weight_decay"] == 0.0
-    assert of[id(whole[1].table)]["lr"] == 0.01
+    assert of[id(whole[1].table)]["lr"] == pytest.approx(0.01 * Learned.lr_multiplier)
 
 
 def test_no_encoding_decays() -> None:
