@@ -59,10 +59,7 @@ def _newest(cache: KVCache | None, device: torch.device) -> Tensor:
     """Real tokens of each row's current document so far, ``(rows | 1, 1)``."""
     if cache is None:
         return torch.zeros(1, 1, dtype=torch.int64, device=device)
-    positions, attention_mask = cache.positions, cache.attention_mask
-    last = torch.full((1, 1), cache.next - 1, device=device) if positions is None else positions[:, -1:]
-    count = last + 1  # padding repeats the position before it
-    return count if attention_mask is None else torch.where(attention_mask.any(1, keepdim=True), count, 0)
+    return cache._following(device)
 
 
 def _document(cache: KVCache) -> Tensor:

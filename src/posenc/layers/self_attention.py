@@ -233,7 +233,23 @@ class SelfAttention(nn.Module):
 
     def shift(self, cache: KVCache, by: int) -> None:
         """Move what this layer's cache keeps by so many positions; see `KVCache.shift`."""
-        cache.shift(by, [*(e for e in self.embeddings if isinstance(e, Encoding)), *self._acting()])
+        cache.shift(by, self._all_encodings())
+
+    def keep(self, cache: KVCache, indices: Tensor, *, close_up: bool = False) -> None:
+        """Forget all tokens of this layer's cache but some; see `KVCache.keep`."""
+        cache.keep(indices, self._all_encodings(), close_up=close_up)
+
+    def drop(self, cache: KVCache, indices: Tensor, *, close_up: bool = False) -> None:
+        """Forget some tokens of this layer's cache; see `KVCache.drop`."""
+        cache.drop(indices, self._all_encodings(), close_up=close_up)
+
+    def join(self, cache: KVCache, prefix: KVCache) -> None:
+        """Put a prefix before the tokens of this layer's cache; see `KVCache.join`."""
+        cache.join(prefix, self._all_encodings())
+
+    def _all_encodings(self) -> list[Encoding]:
+        """Of x and inside attention."""
+        return [*(e for e in self.embeddings if isinstance(e, Encoding)), *self._acting()]
 
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
-from posenc.encoding import Encoding
+from posenc.encoding import EmbeddingEncoding, Encoding
+from posenc.layers.cache.editing import check_closing, check_editable, kept_order, moved_keys, taken
 from posenc.layers.cache.keys import GrowingStep, Keys, NewTokens, columns, count_with_gap, window_bounds
 from posenc.layers.cache.padding import compacted, within
 from posenc.layers.cache.rerotation import check_movable, rerotate
@@ -82,6 +83,8 @@ class KVCache:
         self.detached_sinks = 0  # sinks whose neighbours are gone
         self.dropped_window: int | None = None  # window by which tokens were forgotten
         self.uncompacted: int | None = None  # newest tokens that no compaction of rows has moved; None: all
+        self.edited = False  # whether tokens between others are gone, so that positions have gaps
+        self.resume: Tensor | None = None  # next position of each row, where that does not follow from the newest token
         self.version = 0  # pending keys of another version are refused
 
     def __len__(self) -> int:
@@ -161,6 +164,8 @@ class KVCache:
         self._check(added, new.rotated, new.length, new.axes)
         window, droppable = self.window, True
         if new.window is not None or window is not None or self.dropped_window is not None:
+            if self.edited:
+                raise ValueError("window: tokens were taken out of this cache, so that indices tell no distances")
             droppable = window_bounds(encodings, causal, new.positions_from_caller or self.positions_from_caller)
             window = self._window_of(new.window, droppable, new.segments)
         # Autograd may have saved views of what is held, and a compiler would trace the memory as an input.
@@ -175,7 +180,7 @@ class KVCache:
                 buffers.check(tokens if window is None else min(tokens, self._tokens_to_keep(window) + 1))
         step = GrowingStep(
             self, self.version, all_tokens, past, tokens, window, droppable and window is not None, in_place,
-            new.rotated, new.length, from_caller, self.next + tokens, self.detached_sinks,
+            new.rotated, new.length, from_caller, self.next + tokens, self.detached_sinks, self.edited,
         )  # fmt: skip
         return self._narrowed(step, new.mask)
 
@@ -254,6 +259,7 @@ class KVCache:
         self.rotated, self.length, self.last = step.rotated, step.length, last
         self.positions_from_caller = step.positions_from_caller
         self.seen, self.next = self.seen + step.tokens, step.end
+        self.resume = None
         if self.uncompacted is not None:
             self.uncompacted += step.tokens
         self.version += 1
@@ -277,6 +283,11 @@ class KVCache:
             return
         if self.last:
             raise ValueError("tokens: this layer (FoXPro) keeps more of the newest token than of those before it")
+        if self.edited and tokens > (self.uncompacted or 0):
+            raise ValueError(
+                f"tokens: only the {self.uncompacted or 0} that came since tokens were taken out can be cropped; drop "
+                "names others by their indices"
+            )
         left = len(self) - self.detached_sinks - tokens
         moved = self.uncompacted is not None and tokens > self.uncompacted
         if self.dropped_window is not None and (left < self.dropped_window - 1 or moved):
@@ -288,6 +299,146 @@ class KVCache:
             self._buffers.stop -= tokens
             self.seen, self.next, self.version = self.seen - tokens, self.next - tokens, self.version + 1
             self.uncompacted = None if self.uncompacted is None else self.uncompacted - tokens
+
+    def keep(self, indices: Tensor, encodings: Sequence[Encoding], *, close_up: bool = False) -> None:
+        """Forget all tokens but some: later calls are those under a mask that hides the others.
+
+        The memory is that of the tokens that stay. A later ``mask`` is over the keys that are kept.
+
+        Args:
+            indices: of tokens in the cache, 0 … len − 1, each once: ``(count,)`` for all rows, ``(batch, count)`` row
+                by row, or ``(batch, num_kv_heads, count)`` head by head, where all encodings are rotations.
+            encodings: all of the layer's; `SelfAttention.keep` passes them.
+            close_up: whether the tokens that stay move together, to positions 0 … count − 1, and keys are rotated
+                accordingly; later calls are then those after a text of these tokens alone. Else they stay where they
+                are, and the next token follows the newest that came.
+
+        Raises:
+            ValueError: for indices that do not fit; under a window, which forgets tokens by itself; for encodings that
+                read the neighbours of tokens (PaTH), or that cannot be turned on where positions are closed up.
+        """
+        self._edit(indices, encodings, close_up, dropped=False)
+
+    def drop(self, indices: Tensor, encodings: Sequence[Encoding], *, close_up: bool = False) -> None:
+        """Forget some tokens; the opposite of `keep`."""
+        self._edit(indices, encodings, close_up, dropped=True)
+
+    def _edit(self, indices: Tensor, encodings: Sequence[Encoding], close_up: bool, *, dropped: bool) -> None:
+        self._guard.check()
+        k, positions = self.k, self.positions
+        if k is None:
+            raise ValueError("the cache is empty: there is no token to keep or to drop")
+        if self.window is not None or self.dropped_window is not None:
+            raise ValueError("a cache under a window forgets tokens by itself: give tokens up in a cache without one")
+        rows, key_heads = k.shape[:2]
+        order = kept_order(indices.to(k.device), len(self), rows, key_heads, dropped=dropped)
+        per_head, kept = order.shape[1] > 1, order.shape[-1]
+        if not kept:
+            raise ValueError("at least one token must stay: clear() forgets all")
+        inside = check_editable(encodings, per_head=per_head, rotated=self.rotated)
+        if per_head and not self._counted_only:
+            raise ValueError("indices per key head need rows without padding, documents or positions of your own")
+        if self.segments is not None and bool((order[..., -1] != len(self) - 1).any()):
+            raise ValueError("the newest token must stay where rows hold several documents")
+        axes = 1 if positions is None or positions.ndim == 2 else positions.shape[-1]
+        if close_up:
+            check_closing(encodings, self.length, rotated=self.rotated, axes=axes)
+            if self.segments is not None:
+                raise ValueError("close_up: rows hold several documents, each with positions of its own")
+        new = [None if t is None else taken(t, order, token_axis(i)) for i, t in enumerate(self._buffers.all_live())]
+        places = (self._counted(k.device)[None] if positions is None else positions) if not per_head else None
+        old = self._counted(k.device)[order] if places is None else taken(places, order, 1)
+        following = None if axes > 1 or per_head else self._following(k.device)
+        new[POSITIONS] = None if per_head else old
+        end, edited = self.next, True
+        if close_up:
+            real, edited = new[PADDING], new[PADDING] is not None
+            closed = torch.arange(kept, device=k.device) if real is None else (real.cumsum(-1) - 1).clamp(min=0)
+            if self.rotated and new[K] is not None:
+                new[K] = moved_keys(new[K], inside, old, closed.to(old.dtype), self.length)
+            end, following = kept, None
+            new[POSITIONS] = None if real is None and not self.positions_from_caller else closed.view(-1, kept)
+        with self._guard.changing():
+            self._buffers.replace(new)
+            self.next, self.resume, self.edited, self.uncompacted = end, following, edited, 0
+            self.version += 1
+
+    def join(self, prefix: KVCache, encodings: Sequence[Encoding]) -> None:
+        """Put the tokens of another cache before this one's: later calls follow a text of both.
+
+        The prefix may have been read by itself, once for many texts: its one row serves all rows. This cache's tokens
+        move behind it, and keys that are cached rotated are rotated further. The prefix stays as it is.
+
+        Args:
+            prefix: of the same layer.
+            encodings: all of the layer's; `SelfAttention.join` passes them.
+
+        Raises:
+            ValueError: where keys cannot move (see `rerotate`), under a window, for positions of the caller's own, and
+                for caches that do not fit together.
+        """
+        self._guard.check()
+        prefix._guard.check()
+        own, before = self._buffers.all_live() if len(self) else [], prefix._buffers.all_live() if len(prefix) else []
+        for cache in (self, prefix):
+            if cache.window is not None or cache.dropped_window is not None:
+                raise ValueError("caches under a window cannot be joined: tokens behind it are gone")
+            if cache.positions_from_caller or cache.segments is not None:
+                raise ValueError("caches with documents or positions of your own cannot be joined")
+            if cache.last:
+                raise ValueError("join: this layer (FoXPro) keeps more of the newest token than of those before it")
+        if not before:
+            return
+        check_movable(encodings, self.length, rotated=self.rotated)
+        device = before[K].device  # type: ignore[union-attr]
+        if not own:
+            joined: TokenData = list(before)
+            following, end, edited = prefix.resume, prefix.next, prefix.edited
+        else:
+            fits = len(own) == len(before) and (self.rotated, self.length) == (prefix.rotated, prefix.length)
+            for kind in (K, V, *range(TOKEN_STATES, len(own))):
+                a, b = own[kind], before[kind] if fits else None
+                if (a is None) != (b is None):
+                    fits = False
+                elif a is not None and b is not None:
+                    same = a.shape[1] == b.shape[1] and a.shape[3:] == b.shape[3:] and a.dtype == b.dtype
+                    fits = fits and same and b.shape[0] in (1, a.shape[0])
+            if not fits:
+                raise ValueError("prefix must be a cache of the same layer, of one row or as many as this one has")
+            starts = prefix._following(device)  # (rows | 1, 1), where this cache's position 0 comes to lie
+            places = self._counted(device)[None] if own[POSITIONS] is None else own[POSITIONS]
+            earlier = prefix._counted(device)[None] if before[POSITIONS] is None else before[POSITIONS]
+            assert places is not None, "positions are counted or held"
+            assert earlier is not None, "positions are counted or held"
+            if self.rotated and own[K] is not None:
+                inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
+                own[K] = moved_keys(own[K], inside, places, places + starts, self.length)
+            edited = self.edited or prefix.edited
+            counted = own[POSITIONS] is None and before[POSITIONS] is None and not edited
+            if not counted:
+                own[POSITIONS], before[POSITIONS] = places + starts, earlier
+            if own[PADDING] is not None or before[PADDING] is not None:
+                for part in (own, before):
+                    if part[PADDING] is None:
+                        part[PADDING] = torch.ones(1, num_tokens(part), dtype=torch.bool, device=device)
+            joined = concatenated(before, own)
+            end = prefix.next + self.next
+            following = None if counted else self._following(device) + starts
+        with self._guard.changing():
+            self._buffers.replace(joined)
+            self.rotated, self.length = prefix.rotated, prefix.length
+            self.seen, self.next, self.edited, self.resume = self.seen + prefix.seen, end, edited, following
+            self.uncompacted = 0 if edited else None
+            self.version += 1
+
+    def _following(self, device: torch.device) -> Tensor:
+        """The position of each row's next token, ``(rows | 1, 1)``."""
+        if self.resume is not None:
+            return self.resume
+        positions, padding = self.positions, self.attention_mask
+        last = torch.full((1, 1), self.next - 1, device=device) if positions is None else positions[:, -1:]
+        count = last + 1  # padding repeats the position before it
+        return count if padding is None else torch.where(padding.any(1, keepdim=True), count, 0)
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was, as beams need it: ``(rows,)`` indices, or ``(batch,)`` bool."""
@@ -350,6 +501,7 @@ class KVCache:
             if new_k is not None:
                 self._buffers.replace_from(K, first, new_k)
             self.next, self.version = self.next + by, self.version + 1
+            self.resume = None if self.resume is None else self.resume + by
 
     def clear(self) -> None:
         """Forget everything; what `capacity` has made room for stays."""
@@ -464,9 +616,10 @@ class KVCache:
     def _change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
         self._guard.check()
         held, last = self._buffers.with_rows(change), tuple(change(t) for t in self.last)
+        resume = self.resume if self.resume is None or len(self.resume) == 1 else change(self.resume)
         with self._guard.changing():
             self._buffers.replace_rows(held)
-            self.last = last
+            self.last, self.resume = last, resume
             self.version += 1
 
 
