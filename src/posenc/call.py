@@ -207,7 +207,7 @@ class AttentionCall:
     def row_of(self, bias: Bias) -> Tensor | None:
         """One bias by distance, the entries as in `distance_row`; None where it is not a function of distance."""
         queries, keys, dtype = self.q.shape[2], self.k.shape[2], float32_or_better(self.q.dtype)
-        apart = queries - 1 - torch.arange(queries + keys - 1, device=self.q.device)
+        apart = torch.arange(queries - 1, -keys, -1, device=self.q.device)
         row = bias.of_distance(apart.double() if dtype == torch.float64 else apart)
         return None if row is None else row.to(dtype)
 

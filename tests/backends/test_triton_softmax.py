@@ -35,7 +35,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs in the interpreter's own process")
 CALLS = int(os.environ.get("POSENC_KERNEL_CALLS", "2000"))
-BOUND = {torch.float32: 1e-5, torch.float16: 6e-3}  # of the largest entry
+# Of the largest entry, or of 1: δ is a product of the rounded result, which a query with one key multiplies by 1.
+BOUND = {torch.float32: 1e-5, torch.float16: 2e-2}
 
 
 def in_the_interpreter(calls: int) -> None:

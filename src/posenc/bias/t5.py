@@ -127,17 +127,15 @@ class T5Bias(DistanceBias):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The row of the table for each ``distance = p_key − p_query``; int64, same shape."""
-        starts = constant(self._starts, distance.dtype, distance.device)
-        past = -distance
+        starts = constant(self._starts[1:], distance.dtype, distance.device)  # so many as lie below, or none
         if not self.bidirectional:
-            return torch.bucketize(past.clamp(min=0), starts, right=True) - 1
+            return torch.bucketize(-distance, starts, right=True)
         # looked up among exact starts: no logarithm, whose rounding would decide at the ends of buckets
-        row = torch.bucketize(past.abs(), starts, right=True) - 1
-        return row + (distance > 0) * (self.num_buckets // 2)
+        return torch.bucketize(distance.abs(), starts, right=True) + (distance > 0) * (self.num_buckets // 2)
 
     def of_distance(self, distance: Tensor) -> Tensor:
         rows = nn.functional.embedding(self.bucket(distance), self.weight.to(precision(distance, self.weight)))
-        return (rows * self.bias_scale).movedim(-1, 0)
+        return (rows if self.bias_scale == 1 else rows * self.bias_scale).movedim(-1, 0)
 
     def extra_repr(self) -> str:
         return (

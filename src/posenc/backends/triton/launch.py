@@ -18,6 +18,7 @@ WARPS = 4
 STAGES = 2
 ROOM = 1 << 25  # numbers that a backward pass may keep between two of its kernels: 128 MiB in float32
 WIDEST = 128  # width of a head
+WIDE = 64  # width from which on the keys' gradients fill registers
 WIDEST_SOFTMAX = 256  # the same of the softmax kernels
 
 Result = TypeVar("Result")
@@ -115,6 +116,10 @@ TILES = {
         (Tile(32, 128, 8, 2), Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(32, 32, 4, 1)),
         (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
     ),
+    "wide keys": (  # fewer queries at a time: what a program sums up fills its registers
+        (Tile(16, 128, 8, 2), Tile(16, 64, 4, 2), Tile(16, 32, 4, 1)),
+        (Tile(16, 32, 4, 2), Tile(16, 16, 4, 1)),
+    ),
     "row": (
         (Tile(64, 64, 4, 2), Tile(32, 32, 4, 2), Tile(32, 32, 4, 1)),
         (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
@@ -124,7 +129,9 @@ TILES = {
 
 def candidates(kernel: str, constants: Mapping[str, Any], q: Tensor) -> list[Tile]:
     """Tiles to try, largest first: those that should fit the device, and at least the smallest."""
-    tiles, room = TILES[kernel][int(constants["EXACT"])], shared_memory(q.device)
+    wide = kernel == "keys" and max(constants["WIDTH"], constants["VALUES"]) > WIDE
+    tiles = TILES["wide keys" if wide else kernel][int(constants["EXACT"])]
+    room = shared_memory(q.device)
     return [tile for tile in tiles if tile.bytes(kernel, constants) <= room] or [tiles[-1]]
 
 
