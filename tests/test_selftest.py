@@ -19,7 +19,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     every = selftest._cpu_calls
 
     def calls() -> Iterator[tuple[str, object, dict[str, object]]]:
-        return (call for call in every() if call[0] in ("T5", "FoX, window and documents"))  # type: ignore[misc]
+        return (call for call in every() if call[0] in ("T5", "FoX, window and documents"))
 
     monkeypatch.setattr(selftest, "_cpu_calls", calls)
 

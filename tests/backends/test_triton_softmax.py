@@ -13,6 +13,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -76,7 +77,7 @@ def test_all_in_the_interpreter() -> None:
     in_the_interpreter(2000)
 
 
-def drawn(seed: int) -> dict[str, object]:
+def drawn(seed: int) -> dict[str, Any]:
     """What a random call is made of: every mode with every dtype, and each option by itself."""
     of = random.Random(seed)
     mode = ("nothing", "row", "shared row", "slopes", "gates", "two rows", "row and gates")[seed % 7]
@@ -98,10 +99,10 @@ def drawn(seed: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def encodings_of(told: dict[str, object]) -> list[torch.nn.Module]:
+def encodings_of(told: dict[str, Any]) -> list[torch.nn.Module]:
     """Encodings of a call, with parameters drawn for its seed."""
-    mode, heads, causal = str(told["mode"]), int(told["heads"]), told["causal"]  # type: ignore[call-overload]
-    generator = torch.manual_seed(int(told["seed"]))  # type: ignore[call-overload]
+    mode, heads, causal = str(told["mode"]), int(told["heads"]), told["causal"]
+    generator = torch.manual_seed(int(told["seed"]))
     made: list[torch.nn.Module] = []
     if mode in ("row", "two rows", "row and gates"):
         made.append(T5Bias(heads, num_buckets=8, max_distance=20, bidirectional=not causal))
@@ -122,14 +123,14 @@ def encodings_of(told: dict[str, object]) -> list[torch.nn.Module]:
     return made
 
 
-def call_of(told: dict[str, object], device: str, dtype: torch.dtype) -> tuple[AttentionCall, list[Tensor], list[str]]:
+def call_of(told: dict[str, Any], device: str, dtype: torch.dtype) -> tuple[AttentionCall, list[Tensor], list[str]]:
     """The call on a device in a dtype, and what wants a gradient in it."""
     t = dict(told)
-    generator = torch.Generator().manual_seed(1000 + int(t["seed"]))  # type: ignore[call-overload]
-    b, h, kv, m, n = (int(t[name]) for name in ("batch", "heads", "kv_heads", "queries", "keys"))  # type: ignore[call-overload]
-    narrow: torch.dtype = t["dtype"]  # type: ignore[assignment]
+    generator = torch.Generator().manual_seed(1000 + int(t["seed"]))
+    b, h, kv, m, n = (int(t[name]) for name in ("batch", "heads", "kv_heads", "queries", "keys"))
+    narrow: torch.dtype = t["dtype"]
     shapes = [(b, h, m, t["width"]), (b, kv, n, t["width"]), (b, kv, n, t["value_width"])]
-    numbers = [torch.randn(shape, generator=generator).to(narrow) for shape in shapes]  # type: ignore[arg-type]
+    numbers = [torch.randn(shape, generator=generator).to(narrow) for shape in shapes]
     tensors = [x.to(device, dtype).requires_grad_(torch.is_grad_enabled()) for x in numbers]
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     encodings = [module.to(device, wide) for module in encodings_of(told)]
@@ -137,8 +138,8 @@ def call_of(told: dict[str, object], device: str, dtype: torch.dtype) -> tuple[A
     k_ids = torch.randint(0, 3, (b, n), generator=generator).sort(-1).values.to(device)
     mask = (torch.rand(b, 1, n, generator=generator) < 0.7).to(device)
     call = prepare_call(
-        *tensors, encodings, x=x, causal=t["causal"], window=t["window"], softcap=t["softcap"], scale=t["scale"],  # type: ignore[arg-type]
-        dropout=t["dropout"], mask=mask if t["padding"] else None,  # type: ignore[arg-type]
+        *tensors, encodings, x=x, causal=t["causal"], window=t["window"], softcap=t["softcap"], scale=t["scale"],
+        dropout=t["dropout"], mask=mask if t["padding"] else None,
         segments=_documents(k_ids, m) if t["documents"] else None,
     )  # fmt: skip
     if call.dropout is not None:
@@ -164,17 +165,17 @@ def test_few_queries_equal_the_definition(seed: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(decode, "BLOCK", of.choice([16, 32]) if DEVICE == "cpu" else decode.BLOCK)
     monkeypatch.setattr(decode, "_multiprocessors", lambda device: of.choice([1, 8]))
     told |= {"queries": of.choice([1, 1, 2, 5, 16]), "keys": of.randint(1, 150), "dropout": 0.0}
-    told["queries"] = min(told["queries"], told["keys"])  # type: ignore[type-var]
+    told["queries"] = min(told["queries"], told["keys"])
     if "gates" in str(told["mode"]):
         told["documents"] = False
     with torch.no_grad():
         wide, *_ = call_of(told, "cpu", torch.float64)
-        call, *_ = call_of(told, DEVICE, told["dtype"])  # type: ignore[arg-type]
+        call, *_ = call_of(told, DEVICE, told["dtype"])
         assert backend.unsupported(call) is None
         assert backend.kernel_of(with_structures(call)) == "few queries"
         got, right = backend.run(call), dense.run(wide)
     assert got.dtype == told["dtype"]
-    bound = BOUND[told["dtype"]] * max(float(right.abs().max()), 1.0)  # type: ignore[index]
+    bound = BOUND[told["dtype"]] * max(float(right.abs().max()), 1.0)
     assert gap(got.cpu().double(), right) <= bound, told
 
 
@@ -187,7 +188,7 @@ def test_equals_the_definition(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(
             launch, "candidates", lambda name, *args: [Tile(rows, rows if name == "row" else columns, 4, 1)]
         )
-    narrow: torch.dtype = told["dtype"]  # type: ignore[assignment]
+    narrow: torch.dtype = told["dtype"]
     wide, right_leaves, names = call_of(told, "cpu", torch.float64)
     right = dense.run(wide)
     target = torch.randn(right.shape, generator=torch.Generator().manual_seed(seed)).to(narrow)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posenc.attend import attention, explain_backend
+from posenc.attend import Explanation, attention, explain_backend
 from posenc.backends import BACKENDS
 from posenc.backends.triton.guard import Kind, check
 from posenc.bias import FIRE, ALiBi, T5Bias
@@ -32,6 +32,8 @@ from posenc.score import CoPE, ForgetGate
 from posenc.weight import AttentionSink, StickBreaking
 
 Record = dict[str, Any]
+_attend: Callable[..., Tensor] = attention  # with options from a dict
+_explain: Callable[..., Explanation] = explain_backend
 
 WIDTH = 64  # of heads on a CPU
 TOLERANCE = 1e-9  # of float64, relative to the largest number
@@ -170,7 +172,7 @@ def _serves(make: Callable[[], list[nn.Module]], backend: str, options: dict[str
     """Whether a backend takes a call that asks for it by name."""
     qkv, encodings, x = _call(make)
     try:
-        explain_backend(*qkv, encodings, x=x, backend=backend, **options)  # type: ignore[arg-type]
+        _explain(*qkv, encodings, x=x, backend=backend, **options)
     except ValueError:
         return False
     return True
@@ -180,7 +182,7 @@ def _results(make: Callable[[], list[nn.Module]], backend: str, options: dict[st
     """The result and all gradients."""
     qkv, encodings, x = _call(make)
     learned = [*qkv, *(p for encoding in encodings for p in encoding.parameters() if p.requires_grad)]
-    out = attention(*qkv, encodings, x=x, backend=backend, **options)  # type: ignore[arg-type]
+    out = _attend(*qkv, encodings, x=x, backend=backend, **options)
     target = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
     return [out.detach(), *torch.autograd.grad(out, learned, target, materialize_grads=True)]
 
@@ -232,7 +234,7 @@ def _attention_timing(
 
     def run() -> object:
         with torch.set_grad_enabled(training):
-            out = attention(*qkv, encodings, token_states=states)
+            out = _attend(*qkv, encodings, token_states=states)
         return torch.autograd.grad(out, learned, torch.ones_like(out)) if training else out
 
     pairs = queries * keys / (1 if queries == 1 else 2)
@@ -240,7 +242,7 @@ def _attention_timing(
     moved = 2.0 * sum(x.numel() for x in qkv)
     record = _timed(what, run, flops, moved)
     with torch.set_grad_enabled(training):
-        return record | {"backend": explain_backend(*qkv, encodings, token_states=states).backend}
+        return record | {"backend": _explain(*qkv, encodings, token_states=states).backend}
 
 
 def _timed(what: str, run: Callable[[], object], flops: float, moved: float) -> Record:

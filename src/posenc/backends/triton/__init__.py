@@ -182,7 +182,9 @@ def terms_of(call: AttentionCall) -> _Terms:
     rows, slopes, gates = [], [], None
     for bias, row in zip(call.bias, _rows(call), strict=True):
         if row is None:
-            slopes.append(bias.distance_slopes(like=call.q))
+            steepness = bias.distance_slopes(like=call.q)
+            assert steepness is not None, "a bias without a row has slopes"
+            slopes.append(steepness)
         else:
             rows.append(row)
     for part in _structures(call):

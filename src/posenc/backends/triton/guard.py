@@ -14,6 +14,8 @@ warning, and other backends serve. Errors of the CUDA runtime are raised as they
     POSENC_KERNELS=0        kernels serve only where they are asked for by name
 """
 
+# mypy: disable-error-code="import-not-found,import-untyped"
+
 from __future__ import annotations
 
 import functools
@@ -32,7 +34,7 @@ from torch import Tensor
 
 from posenc.call import AttentionCall
 from posenc.dropout import Dropout
-from posenc.structure import Counts, Decay, Row, Sink, Sticks
+from posenc.structure import Counts, Decay, Row, Sink, Sticks, Structure
 from posenc.tracing import has_transforms, stand_ins
 
 Run = Callable[[AttentionCall], Tensor]
@@ -163,7 +165,9 @@ def small_call(
     q = tensor("q", batch, heads, queries, kind.width, narrow=True)
     k = tensor("k", batch, kv_heads, keys, kind.width, narrow=True)
     v = tensor("v", batch, kv_heads, keys, kind.value_width, narrow=True)
-    flags, structures, weight, bias = set(kind.flags), [], None, ()
+    flags, weight = set(kind.flags), None
+    structures: list[Structure] = []
+    bias: tuple[Any, ...] = ()
     if "row" in flags:
         structures.append(Row(tensor("row", heads, queries + keys - 1)))
     if "slopes" in flags:
@@ -178,7 +182,7 @@ def small_call(
         vector = tensor("vector", heads, kind.value_width) if remainder == "vector" else None
         weight = _weight(Sticks("current" in flags, remainder, vector))
     if kind.kernel == "counts":
-        gates = [None, None]
+        gates: list[Tensor | None] = [None, None]
         if "own gates" in flags:
             gates = [
                 tensor("queries", batch, heads, queries, kind.width, narrow=True),

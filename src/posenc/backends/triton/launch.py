@@ -1,5 +1,7 @@
 """How kernels are launched: sizes of tiles, padded widths, which keys are visible in plain numbers."""
 
+# mypy: disable-error-code="import-not-found,import-untyped"
+
 from __future__ import annotations
 
 import math
@@ -98,7 +100,8 @@ class Tile(NamedTuple):
         loaded = {"forward": self.columns, "queries": self.columns, "keys": self.rows, "row": 2 * self.rows}[kernel]
         of_row = 4 * self.rows * self.columns if constants["ROW"] and kernel != "row" else 0
         size = 4 if constants["EXACT"] else 2
-        return size * (kept.get(kernel, 0) + self.stages * loaded * widths) + self.stages * of_row
+        total: int = size * (kept.get(kernel, 0) + self.stages * loaded * widths) + self.stages * of_row
+        return total
 
 
 # Largest first, for products in 16 bits and in float32: the first that fits the device's shared memory is taken. Chosen
