@@ -25,8 +25,8 @@ def operator_with_backward(
     Args:
         name: of the operator; that of its backward pass is ``name`` and "_backward".
         forward: what it computes, of tensors and plain values; its annotations are the operator's schema.
-        backward: ``backward(*gradients of the results, *kept)``, the gradients of the first inputs, or one list of
-            them where the first input is a list of tensors.
+        backward: ``backward(*gradients of the results, *kept)``, the gradient of the first input or a tuple of those of
+            the first inputs, or one list of them where the first input is a list of tensors.
         fake: ``forward`` of tensors without numbers: the results' shapes.
         fake_backward: the same of ``backward``, which becomes an operator without derivatives; None: it is made of
             operators that have their own.
@@ -59,6 +59,7 @@ def operator_with_backward(
         if isinstance(found, list):
             found = [found]
         else:
+            found = (found,) if isinstance(found, Tensor) else found
             found = [None if missing else g for g, missing in zip(found, ctx.missing, strict=False)]
         return (*found, *ctx.without[len(found) :])
 

@@ -16,6 +16,7 @@ from posenc.dropout import check_dropout
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.cache.keys import NewTokens, mask_for, positions_for, window_bounds, without_cache
+from posenc.layers.cache.static import by_order
 from posenc.layers.cache.token_buffers import one_thread
 from posenc.layers.default_positions import default_positions
 from posenc.positions.checking import check
@@ -229,6 +230,7 @@ class SelfAttention(nn.Module):
             [k, v, *states], batch_size, capacity,
             axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
             rotated=rotates_before_cache(self._acting(), length, None), length=length,
+            newest_last=by_order(self._acting()),
         )  # fmt: skip
 
     def shift(self, cache: KVCache, by: int) -> None:

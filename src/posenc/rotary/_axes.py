@@ -128,7 +128,7 @@ class Chosen:
         """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where they have one.
 
         Args:
-            waves: see `alone`.
+            waves: see `posenc.rotary._rotation_table.alone`.
         """
         axis = self._on(places.device)
         chosen = places.gather(-1, axis.expand(*places.shape[:-1], len(self.axis)))
@@ -149,34 +149,6 @@ class Chosen:
 
     def __getstate__(self) -> dict[str, object]:
         return {"axis": self.axis, "_placed": {}}
-
-
-class _Alone:
-    """Frequencies ``(..., pairs, 1)``, for positions that have an axis of pairs of their own."""
-
-    def __init__(self, frequencies: AnyFrequencies) -> None:
-        self.frequencies = frequencies
-
-    def fractions(self, device: torch.device) -> Tensor:
-        return self.frequencies.fractions(device).unsqueeze(-1)
-
-    def radians(self, device: torch.device) -> Tensor:
-        return self.frequencies.radians(device).unsqueeze(-1)
-
-    @property
-    def learned(self) -> Tensor | None:
-        theta = self.frequencies.learned
-        return None if theta is None else theta.unsqueeze(-1)
-
-
-def alone(rotation: RotationTable) -> RotationTable:
-    """The same waves for positions ``(..., tokens, pairs)``; their table has an axis of size 1 behind the pairs."""
-    gain = rotation.gain
-    return rotation._replace(
-        frequencies=_Alone(rotation.frequencies),
-        gain=gain.unsqueeze(-1) if isinstance(gain, Tensor) and gain.ndim else gain,
-        start=None if rotation.start is None else _Alone(rotation.start),
-    )
 
 
 def rotate_both(

@@ -41,7 +41,6 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
 from posenc.rotary._axes import (
     Chosen,
-    alone,
     check_head,
     coordinates,
     over_heads,
@@ -63,7 +62,7 @@ from posenc.rotary._conventions import (
     widths_of,
 )
 from posenc.rotary._rotate import rotate_pairs
-from posenc.rotary._rotation_table import RotationTable
+from posenc.rotary._rotation_table import RotationTable, alone
 
 
 class AxialRoPE(RotaryEncoding):
@@ -164,8 +163,7 @@ class AxialRoPE(RotaryEncoding):
             self._chosen = Chosen([axis for axis, _ in pairs_in_order])
             theta = [by_axis[axis].theta[t] for axis, t in pairs_in_order]
             gains = [by_axis[axis].gain for axis, _ in pairs_in_order]
-            gain = torch.tensor(gains, dtype=torch.float64, device="cpu") if any(g != 1 for g in gains) else 1.0
-            self._rotation = alone(RotationTable(Frequencies(theta), gain))
+            self._rotation = alone(RotationTable.of_numbers(theta, gains if any(g != 1 for g in gains) else 1.0))
         elif self.base is not None:
             if not isinstance(self.base, int | float):
                 raise ValueError(f"base must be one number, or one for each of axes_dims, got {self.base!r}")

@@ -41,6 +41,8 @@ class StaticKVCache(nn.Module):
         position_dtype: of positions, int64 or floating.
         rotated: whether keys are passed in rotated.
         length: the length that is declared for their rotation.
+        newest_last: whether encodings go by the order of keys, for which the newest token gets one more slot behind all
+            others.
 
     Raises:
         ValueError: for sizes below 1, and a window that does not fit.
@@ -64,6 +66,7 @@ class StaticKVCache(nn.Module):
         position_dtype: torch.dtype = torch.int64,
         rotated: bool = True,
         length: int | None = None,
+        newest_last: bool = False,
     ) -> None:
         super().__init__()
         for name, value in (("batch_size", batch_size), ("capacity", capacity), ("window", window)):
@@ -75,6 +78,7 @@ class StaticKVCache(nn.Module):
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
         names = ["k", "v", *(f"token_state_{number}" for number in range(len(like) - 2))]
         self._states = names[2:]
+        self._newest_last = newest_last and window is None
         self._counted = 0  # tokens of eager calls, which are at least so many
         self._guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
@@ -85,7 +89,7 @@ class StaticKVCache(nn.Module):
     ) -> None:
         """Register the buffers, all of them empty."""
         for name, part in like.items():
-            slots = self.capacity + 1  # the last one for the newest token, where it must come after all others
+            slots = self.capacity + self._newest_last
             held = None if part is None else part.new_zeros(batch_size, part.shape[1], slots, *part.shape[3:])
             self.register_buffer(name, held, persistent=False)
         device = self.k.device
@@ -129,8 +133,8 @@ class StaticKVCache(nn.Module):
         self._guard.check()
         self._check(new, learns)
         k, tokens, positions = new.k, new.k.shape[2], new.positions
-        last_needed = any(isinstance(e, ScoreEncoding | WeightEncoding) for e in encodings)
-        twice = last_needed and tokens == 1 and self.window is None
+        last_needed = by_order(encodings)
+        twice = last_needed and tokens == 1 and self._newest_last
         # A slot is used again only under a window. Without one a slot past the capacity is no slot, so that too many
         # tokens are an index out of range, which is all that a compiled graph can tell of them.
         slots = self.counts[:1] if tokens == 1 else self.seen + torch.arange(tokens, device=k.device)
@@ -146,12 +150,13 @@ class StaticKVCache(nn.Module):
             rows = positions if positions.ndim == self.positions.ndim else positions[None]
             rows = rows.expand(len(self.positions), *rows.shape[1:]).to(self.positions.dtype)
             self.positions.index_copy_(1, slots, rows)
+        # One token too many must not end up in the slot of the newest: its index is out of range.
+        written = slots + (slots >= self.capacity) if self._newest_last else slots
         tensors: list[Tensor | None] = []
         for name, part in zip(("k", "v", *self._states), (k, new.v, *new.token_states), strict=True):
             held = None if part is None else getattr(self, name)
             if held is not None and part is not None:
-                # Checked against the slots of tokens: the one behind them is no place for a token too many.
-                held.narrow(2, 0, self.capacity).index_copy_(2, slots, part.detach())
+                held.index_copy_(2, written, part.detach())
                 if twice:
                     held.narrow(2, self.capacity, 1).copy_(part.detach())
             tensors.append(held)
@@ -162,7 +167,8 @@ class StaticKVCache(nn.Module):
             if positions is not None:
                 key_positions = torch.cat([key_positions, key_positions.index_select(1, slots)], 1)
         else:
-            tensors = [None if t is None else t.narrow(2, 0, self.capacity) for t in tensors]
+            if self._newest_last:
+                tensors = [None if t is None else t.narrow(2, 0, self.capacity) for t in tensors]
             if window is None:  # `crop`, and calls that came to no end, leave marks behind the newest token
                 visible = visible & (index < self.seen + tokens if tokens > 1 else index <= self.seen)
         if (last_needed or tokens > 1) and not twice:
@@ -278,6 +284,11 @@ class StaticKVCache(nn.Module):
             seen = int(self.seen) if k.is_cpu else self._counted
             if seen + tokens > self.capacity:
                 raise ValueError(f"capacity of this cache is {self.capacity} tokens, {seen} came, now {tokens}")
+
+
+def by_order(encodings: Sequence[Encoding]) -> bool:
+    """Whether encodings of a layer may ask for the newest token last."""
+    return any(isinstance(encoding, ScoreEncoding | WeightEncoding) for encoding in encodings)
 
 
 def _unread(tensor: Tensor) -> bool:
