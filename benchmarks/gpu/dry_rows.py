@@ -60,33 +60,33 @@ SETTINGS = {
     "float16": Setting(dtype=torch.float16), "autocast": Setting(dtype=torch.float32, autocast=True),
     "activation checkpointing": Setting(checkpointed=True),
 }  # fmt: skip
-PLAIN = Setting()
+DEFAULT = Setting()
 
 
 def rows() -> dict[str, Row]:
     """All rows by name."""
-    found: dict[str, Row] = {}
+    by_name: dict[str, Row] = {}
     for layout in ("half", "interleaved"):
         for way in ("eager", "compiled"):
-            found[f"rotation, {way}, {layout}"] = Row(partial(rotation, way, layout), graph=way == "eager")
+            by_name[f"rotation, {way}, {layout}"] = Row(partial(rotation, way, layout), graph=way == "eager")
     for kind in ("one query", "forward", "training"):
         for name in ENCODINGS:
-            found[f"{kind}, {name}"] = attention_row(kind, name, PLAIN)
-    for said, setting in SETTINGS.items():
+            by_name[f"{kind}, {name}"] = attention_row(kind, name, DEFAULT)
+    for difference, setting in SETTINGS.items():
         for kind in ("forward", "training"):
             for name in ("NoPE", "RoPE", "ALiBi"):
                 if kind == "training" or not setting.checkpointed:
-                    found[f"{kind}, {name}, {said}"] = attention_row(kind, name, setting)
+                    by_name[f"{kind}, {name}, {difference}"] = attention_row(kind, name, setting)
     for name in ("NoPE", "ALiBi"):
-        found[f"one query, {name}, growing"] = Row(partial(growing, name), partial(sdpa, "one query", PLAIN))
+        by_name[f"one query, {name}, growing"] = Row(partial(growing, name), partial(sdpa, "one query", DEFAULT))
     for name in STEPS:
-        found[f"step, KVCache, {name}"] = Row(partial(step, name, "KVCache"))
-        found[f"step, StaticKVCache, {name}"] = Row(partial(step, name, "StaticKVCache"), graph=True)
+        by_name[f"step, KVCache, {name}"] = Row(partial(step, name, "KVCache"))
+        by_name[f"step, StaticKVCache, {name}"] = Row(partial(step, name, "StaticKVCache"), graph=True)
     for name in ("NoPE", "RoPE", "ALiBi", "FoX"):
         for way in ("compiled", "compiled, dynamic"):
-            found[f"step, {way}, {name}"] = Row(partial(step, name, way), graph=True)
-    found["kinds in one process"] = Row(kinds)
-    return found
+            by_name[f"step, {way}, {name}"] = Row(partial(step, name, way), graph=True)
+    by_name["kinds in one process"] = Row(kinds)
+    return by_name
 
 
 def catalogue_rows() -> dict[str, Row]:
@@ -109,13 +109,13 @@ def attention_row(kind: str, name: str, setting: Setting) -> Row:
 
 def encoding(name: str, heads: int, dim: int, width: int = WIDTH) -> list[nn.Module]:
     """The encodings of a name, on the device."""
-    made: dict[str, Callable[[], list[nn.Module]]] = {
+    constructors: dict[str, Callable[[], list[nn.Module]]] = {
         "NoPE": list, "RoPE": lambda: [RoPE(width)], "ALiBi": lambda: [ALiBi(heads)],
         "T5": lambda: [T5Bias(heads)], "KERPLE": lambda: [KERPLE(heads)], "Sandwich": lambda: [Sandwich(heads)],
         "FIRE": lambda: [FIRE(heads)], "FoX": lambda: [ForgetGate(dim, num_heads=heads)],
         "stick-breaking": lambda: [StickBreaking()], "CoPE": lambda: [CoPE(width, max_position=64)],
     }  # fmt: skip
-    return [module.to("cuda") for module in made[name]()]
+    return [module.to("cuda") for module in constructors[name]()]
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:
@@ -124,10 +124,10 @@ def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) 
 
 def inputs(queries: int, setting: Setting, grad: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """q, k, v and the layer's input."""
-    made = partial(zeros, dtype=setting.dtype, grad=grad)
-    q = made(setting.batch, HEADS, queries, setting.width)
-    k, v = (made(setting.batch, setting.kv_heads, KEYS, setting.width) for _ in "kv")
-    return q, k, v, made(setting.batch, KEYS, HEADS * setting.width)
+    tensor = partial(zeros, dtype=setting.dtype, grad=grad)
+    q = tensor(setting.batch, HEADS, queries, setting.width)
+    k, v = (tensor(setting.batch, setting.kv_heads, KEYS, setting.width) for _ in "kv")
+    return q, k, v, tensor(setting.batch, KEYS, HEADS * setting.width)
 
 
 def write(tensor: Tensor, value: int) -> None:
@@ -206,7 +206,7 @@ def sdpa(kind: str, setting: Setting) -> Run:
 
 def growing(name: str) -> Run:
     """One query a call, each over one key more than the last: what a plan or a compiled form by length costs."""
-    q, k, v, _ = inputs(1, PLAIN, grad=False)
+    q, k, v, _ = inputs(1, DEFAULT, grad=False)
     encodings = encoding(name, HEADS, HEADS * WIDTH)
 
     def lengths() -> Iterator[int]:
@@ -250,10 +250,10 @@ def step(name: str, way: str) -> Run:
 
 def kinds() -> Run:
     """One process that meets three encodings, two lengths, a window and two dtypes; the last call is the row."""
-    found = [encoding(name, HEADS, HEADS * WIDTH) for name in ("ALiBi", "T5", "FIRE")]
+    lists = [encoding(name, HEADS, HEADS * WIDTH) for name in ("ALiBi", "T5", "FIRE")]
     calls = [
         (encodings, length, window, dtype)
-        for encodings in found
+        for encodings in lists
         for dtype in (torch.bfloat16, torch.float16)
         for length in (256, 384)
         for window in (None, 64)
