@@ -204,7 +204,7 @@ class TestMasksOfGPUs:
             return (F.scaled_dot_product_attention(q, k, v, None, dropped, causal, scale=scale, enable_gqa=True),)
 
         monkeypatch.setattr(sdpa, "_flash", flash)
-        monkeypatch.setattr(sdpa, "_since_ampere", lambda device: True)
+        monkeypatch.setattr(sdpa, "_has_flash", lambda device: True)
         q, k, v = (t.bfloat16() for t in qkv(1, 4, queries, 40, 16, num_kv_heads=2))
         got = attention(q, k, v, causal=False, backend="sdpa")
         assert gap(got.double(), attention(q.double(), k.double(), v.double(), causal=False)) < 0.02

@@ -129,8 +129,9 @@ def kernel(
     (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]
     on_gpu = q.device.type == GPU
     few_on_gpu = on_gpu and queries <= FEW and dropped == 0
-    if few_on_gpu and mask is None and _flash_takes(q):
-        return _flash(q, k, v, 0.0, causal, scale=scale)[0]
+    if few_on_gpu and mask is None and _flash_takes(q, k, v):
+        by_flash: Tensor = _flash(q, k, v, 0.0, causal, scale=scale)[0]
+        return by_flash
     shared = heads != num_kv_heads
     as_rows = shared and _few(queries, mask) and not (on_gpu and mask is None)
     if as_rows:
@@ -140,28 +141,41 @@ def kernel(
         elif mask is not None and queries > 1:
             mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
         q, shared = q.reshape(batch, num_kv_heads, group * queries, q.shape[3]), False
-    if few_on_gpu and mask is not None and not shared and _efficient_takes(q):
+    if few_on_gpu and mask is not None and not shared and _efficient_takes(q, k, v):
         out = _efficient(q, k, v, mask, scale)
     else:
         out = F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=shared)
     return out.reshape(batch, heads, queries, v.shape[3]) if as_rows else out
 
 
-def _flash_takes(q: Tensor) -> bool:
+def _flash_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether FlashAttention's kernel, which shares the keys of one query out to all processors, takes such heads."""
     fits = q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
-    return fits and _since_ampere(q.device)
+    return fits and _in_rows(q, k, v) and _has_flash(q.device)
 
 
-def _efficient_takes(q: Tensor) -> bool:
+def _efficient_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether the memory-efficient kernel takes such heads: rows of 16 bytes."""
-    return q.dtype != torch.float64 and q.shape[-1] * q.element_size() % 16 == 0 and torch.version.hip is None
+    fits = q.dtype != torch.float64 and q.shape[-1] * q.element_size() % 16 == 0
+    return fits and _in_rows(q, k, v) and _has_efficient()
+
+
+def _in_rows(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether channels lie next to each other, and there are keys; kernels that are called by name do not ask."""
+    return k.shape[2] > 0 and q.stride(-1) == 1 and k.stride(-1) == 1 and v.stride(-1) == 1
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _since_ampere(device: torch.device) -> bool:
-    """Whether a GPU is an NVIDIA GPU of compute capability 8 or newer."""
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+def _has_flash(device: torch.device) -> bool:
+    """Whether PyTorch has this kernel for a GPU, of NVIDIA and compute capability 8 or newer, and may choose it."""
+    if torch.version.hip is not None or not torch.backends.cuda.is_flash_attention_available():
+        return False
+    return torch.backends.cuda.flash_sdp_enabled() and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_efficient() -> bool:
+    return torch.version.hip is None and torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None) -> Tensor:
