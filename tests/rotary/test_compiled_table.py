@@ -145,9 +145,9 @@ def test_layers_share_one_table_a_step(computed: list[Tensor], by_layer: bool) -
         rotation_table._LAST.clear()
         run(x)
         assert len(computed) == 1
-        first = rotation_table._LAST[model.layers[0].encodings[0]._fixed.text].table[0].clone()
+        first = rotation_table._LAST[model.layers[0].encodings[0]._constant_table.text].table[0].clone()
         run(x * 2)
-        assert torch.equal(first, rotation_table._LAST[model.layers[0].encodings[0]._fixed.text].table[0])
+        assert torch.equal(first, rotation_table._LAST[model.layers[0].encodings[0]._constant_table.text].table[0])
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
