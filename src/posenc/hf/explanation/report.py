@@ -46,7 +46,7 @@ def facts(config: RopeConfig) -> Facts:
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.rotations.items()}
     findings = [finding.summary() for finding in config.findings]
-    known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
+    known: Facts = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
     known["keys"] = {} if is_posenc_config(config.config) else dict(config.facts.keys)
     return {**known, "schedule": schedule_facts(config), "findings": findings}
 

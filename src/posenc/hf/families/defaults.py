@@ -89,7 +89,7 @@ def _of_scheme(scheme: PositionScheme, known: Defaults) -> PositionScheme:
     if scheme.table is not None and not scheme.table.default and "rows" in known:
         return replace(scheme, table=replace(scheme.table, default=known["rows"]))
     if scheme.patches is not None and not scheme.patches.image_size and "patch_size" in known:
-        sizes = {key: _side(known[key]) for key in ("image_size", "patch_size") if key in known}
+        sizes: dict[str, Any] = {key: _side(known[key]) for key in ("image_size", "patch_size") if key in known}
         return replace(scheme, patches=replace(scheme.patches, **sizes))
     return scheme
 

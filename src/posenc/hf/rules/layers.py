@@ -168,8 +168,9 @@ def softmax_scale(facts: ModelFacts) -> Finding | None:
         )
         return Finding(key, f"{said}of the width of a head: copy the original's", "softmax-scale", "suspicion")
     width, heads, stream = (text.get(name) for name in ("head_dim", "num_attention_heads", "hidden_size"))
-    sized = is_count(width) and is_count(heads) and is_count(stream) and stream not in _GEMMA_27B
-    if sized and text.model_type.startswith("gemma") and value == stream // heads and value != width:
+    gemma = text.model_type.startswith("gemma") and stream not in _GEMMA_27B
+    quotient = stream // heads if is_count(stream) and is_count(heads) else None
+    if gemma and is_count(width) and value is not None and value == quotient != width:
         said = (
             f"is {value:g}, the stream's width over the number of heads, and releases of this size have the width of a "
         )
