@@ -75,10 +75,9 @@ def _modules_in(value: object) -> Iterator[nn.Module]:
 def assign(parameter: Tensor, values: Tensor) -> None:
     """Fill a parameter with ``values`` of its whole shape; of a DTensor, each rank keeps its part of the first's."""
     with torch.no_grad():
-        if hasattr(parameter, "placements") and parameter.device.type != "meta":
+        mesh, placements = getattr(parameter, "device_mesh", None), getattr(parameter, "placements", None)
+        if mesh is not None and parameter.device.type != "meta":
             from torch.distributed.tensor import distribute_tensor  # loaded already: there is such a parameter
 
-            values = distribute_tensor(
-                values.to(parameter.device, parameter.dtype), parameter.device_mesh, parameter.placements
-            )
+            values = distribute_tensor(values.to(parameter.device, parameter.dtype), mesh, placements)
         parameter.copy_(values)

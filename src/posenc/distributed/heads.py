@@ -178,7 +178,7 @@ def summed_backward(x: Tensor, mesh: DeviceMesh) -> Tensor:
 
 def _reset_parameters(self: Encoding) -> None:
     """Draw the whole encoding anew, and keep this rank's part of what the first rank drew."""
-    (meta,) = self._whole  # type: ignore[attr-defined]
+    (meta,) = vars(self)["_whole"]
     parameters = dict(self.named_parameters())
     device = next((p.device for p in parameters.values()), torch.device("cpu"))
     whole = copy.deepcopy(meta).to_empty(device=device)
