@@ -115,9 +115,7 @@ def positions_for(
     if not by_position and not keys.positions_from_caller and all(map(_reads_distance_only, readers)):
         # A row that is moved as a whole has the same distances; gaps would change them, of sinks and of padding.
         padding = keys.attention_mask
-        gaps = step is not None and (
-            (step.detached_sinks > 0 and not from_zero) or getattr(step.cache, "edited", False)
-        )
+        gaps = step is not None and (step.edited or (step.detached_sinks > 0 and not from_zero))
         # Values are not known while tracing.
         if not gaps and (padding is None or (not tracing() and not has_gaps(padding))):
             return None, None

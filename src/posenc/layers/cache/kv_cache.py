@@ -354,8 +354,9 @@ class KVCache:
         if close_up:
             real, edited = new[PADDING], new[PADDING] is not None
             closed = torch.arange(kept, device=k.device) if real is None else (real.cumsum(-1) - 1).clamp(min=0)
-            if self.rotated and new[K] is not None:
-                new[K] = moved_keys(new[K], inside, old, closed.to(old.dtype), self.length)
+            keys = new[K]
+            if self.rotated and keys is not None:
+                new[K] = moved_keys(keys, inside, old, closed.to(old.dtype), self.length)
             end, following = kept, None
             new[POSITIONS] = None if real is None and not self.positions_from_caller else closed.view(-1, kept)
         with self._guard.changing():
@@ -410,9 +411,10 @@ class KVCache:
             earlier = prefix._counted(device)[None] if before[POSITIONS] is None else before[POSITIONS]
             assert places is not None, "positions are counted or held"
             assert earlier is not None, "positions are counted or held"
-            if self.rotated and own[K] is not None:
+            keys = own[K]
+            if self.rotated and keys is not None:
                 inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
-                own[K] = moved_keys(own[K], inside, places, places + starts, self.length)
+                own[K] = moved_keys(keys, inside, places, places + starts, self.length)
             edited = self.edited or prefix.edited
             counted = own[POSITIONS] is None and before[POSITIONS] is None and not edited
             if not counted:
