@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.lab.conftest import TINY, run
+from tests.lab.test_corpora import documents
 
 from posenc.lab import commands
 from posenc.lab.export import load_model
@@ -20,8 +21,11 @@ def trained(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """A finished run of texts of byte pairs."""
 
     def make(folder: Path) -> None:
-        specs = ["rope", "t5", "learned+shaw", "rope/nope:2"]
-        words = ["compare", *specs, "--data", "python", "--tokens", "bpe:300", *TINY, "--layers", "2", "--steps", "2"]
+        specs, texts = ["rope", "t5", "learned+shaw", "rope/nope:2"], folder / "texts"
+        texts.mkdir()
+        for document in documents(60, 4000):
+            (texts / document.name.replace("/", "-")).write_bytes(document.text)
+        words = ["compare", *specs, "--data", str(texts), "--tokens", "bpe:300", *TINY, "--layers", "2", "--steps", "2"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("posenc.lab.execute.local.Local", __import__("tests.lab.conftest", fromlist=["Here"]).Here)
             patch.setattr("vl_convert.vegalite_to_svg", lambda spec: "<svg></svg>")
