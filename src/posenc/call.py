@@ -151,7 +151,7 @@ class AttentionCall:
         """Whether the order of the indices, with or without a window, is all that hides keys."""
         if self.mask is not None or self.segments is not None or self.causal == "positions":
             return False
-        return not self.score or all(not encoding.scope.narrows for encoding in self.score)
+        return len(self.score) == 0 or all(not encoding.scope.narrows for encoding in self.score)
 
     @property
     def mask_alone_hides(self) -> bool:
