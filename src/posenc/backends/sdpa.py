@@ -170,12 +170,14 @@ def _has_flash(device: torch.device) -> bool:
     """Whether PyTorch has this kernel for a GPU, of NVIDIA and compute capability 8 or newer, and may choose it."""
     if torch.version.hip is not None or not torch.backends.cuda.is_flash_attention_available():
         return False
-    return torch.backends.cuda.flash_sdp_enabled() and torch.cuda.get_device_capability(device) >= (8, 0)
+    enabled = bool(torch.backends.cuda.flash_sdp_enabled())  # type: ignore[no-untyped-call]
+    return enabled and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_efficient() -> bool:
-    return torch.version.hip is None and torch.backends.cuda.mem_efficient_sdp_enabled()
+    enabled = bool(torch.backends.cuda.mem_efficient_sdp_enabled())  # type: ignore[no-untyped-call]
+    return enabled and torch.version.hip is None
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None) -> Tensor:
