@@ -50,7 +50,7 @@ def test_the_counts_are_printed() -> None:
     assert counts()["whole layers compared"] == len(COMPARED)
     result = counts()
     tally = {
-        "docs/guarantees.md": f"{len(COMPARED)} model types in {len(here)} of {len(folders())} model folders",
+        "docs/guarantees.md": f"{len(COMPARED)} model types in {len(here)} of the {len(folders())} model folders",
         "docs/huggingface.md": f"Of {result['read']} model types {len(COMPARED)} are compared",
     }
     for page, words in tally.items():
