@@ -35,7 +35,7 @@ if importlib.util.find_spec("triton") is None:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs in the interpreter's own process")
-CALLS = int(os.environ.get("POSENC_KERNEL_CALLS", "2000"))
+CALLS = int(os.environ.get("POSENC_KERNEL_CALLS", "2000")) if DEVICE == "cuda" or INTERPRETED else 0
 # Of the largest entry, or of 1: δ is a product of the rounded result, which a query with one key multiplies by 1.
 BOUND = {torch.float32: 1e-5, torch.float16: 2e-2}
 
@@ -63,12 +63,12 @@ def in_the_interpreter(calls: int) -> None:
         [*command, __file__], env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stdout[-4000:]
-    assert f"{calls} passed" in ran.stdout or " passed" in ran.stdout
+    assert " passed" in ran.stdout
 
 
 @pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
 def test_some_in_the_interpreter() -> None:
-    in_the_interpreter(30)
+    in_the_interpreter(21)  # three of each mode
 
 
 @pytest.mark.slow
