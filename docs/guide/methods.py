@@ -7,6 +7,7 @@ from pathlib import Path
 
 from guide.docstrings import described
 from guide.examples import example_of
+from guide.formulas import as_latex
 from guide.records import measured, tables_of
 from posenc.catalogue import Entry
 from posenc.catalogue.studies import Contrast, Study, StudyRow
@@ -65,7 +66,7 @@ def short_title(entry: Entry) -> str:
 def page_of(entry: Entry) -> str:
     """The whole page, as Markdown: the formula on top, then the problem that it solves."""
     problem, text = written(entry)
-    parts = [f"# {title_of(entry)}", _formula(entry), problem, _facts(entry), _code(entry), _picture(entry), text]
+    parts = [f"# {title_of(entry)}", _formula(entry), problem, _code(entry), _picture(entry), text, _facts(entry)]
     parts += [_definition(entry), _measured(entry), _sources(entry), _api(entry)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -100,7 +101,7 @@ def escaped(text: str) -> str:
 
 
 def _formula(entry: Entry) -> str:
-    return f"```text\n{entry.formula}\n```"
+    return f"$$\n{as_latex(entry.formula)}\n$$"
 
 
 def _definition(entry: Entry) -> str:
@@ -135,6 +136,11 @@ def _facts(entry: Entry) -> str:
         "one instance for all layers": "yes" if entry.shared else "no",
         "used in": linked(escaped(entry.used_in)),
     }
+    from guide.models import released_models, rotating_with  # whose tables are written with the functions above
+
+    if names := rotating_with(entry):
+        listed = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+        rows["released models"] = f"{len(names)} of the {len(released_models())} in [the table](../models.md): {listed}"
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     return f"## Facts\n\n| fact | {entry.name} |\n| --- | --- |\n{table}\n\n[All methods in one table](../table.md)."
 

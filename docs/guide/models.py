@@ -16,7 +16,7 @@ from typing import Any
 
 from guide.methods import escaped, linked
 from guide.records import ROOT
-from posenc.catalogue import CATALOGUE
+from posenc.catalogue import CATALOGUE, Entry
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import NTKAware
@@ -364,6 +364,14 @@ def models_table(group: str) -> str:
 def models_using(name: str) -> str:
     """Released models with an encoding of the catalogue, with their sources."""
     return linked(escaped(CATALOGUE[name].used_in))
+
+
+def rotating_with(entry: Entry) -> list[str]:
+    """Names of the released models of the table whose rotation is RoPE's, or has the scaling of an entry."""
+    if entry.name == "rope":
+        return [row.name for row in released_models() if row.ropes]
+    kinds = {row.name: {type(rope.scaling) for _, rope in row.ropes} for row in released_models()}
+    return [name for name, scalings in kinds.items() if entry.scaling in scalings]
 
 
 def nope_layers_attend_farthest() -> bool:

@@ -8,7 +8,7 @@ import torch
 
 from posenc.catalogue.studies import studies
 from posenc.embedding.sinusoidal import Sinusoidal
-from posenc.figures import biases, content, generators, rotations, structure
+from posenc.figures import biases, content, first_steps, generators, rotations, structure
 from posenc.figures.drawn import Curves, Figure, Heat
 from posenc.figures.mechanisms import TOKENS
 
@@ -67,6 +67,8 @@ def _measured() -> Figure:
 
 
 NAMED: dict[str, Callable[[], Figure]] = {
+    "scaled-integers": first_steps.scaled_integers, "adding": first_steps.adding,
+    "flattening": first_steps.flattening, "interpolation": first_steps.interpolation,
     "block": structure.block, "sinusoids": _sinusoids, "binary": _binary, "rotation": rotations.rotation,
     "rotation-offset": rotations.rotation_offset, "rotation-decay": rotations.rotation_decay,
     "alibi-matrix": biases.alibi_matrix, "alibi-slopes": biases.alibi_head_slopes, "slopes": biases.slopes,
