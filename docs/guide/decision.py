@@ -79,7 +79,7 @@ definition*, the *engine table*, or *not known*.
 """
 _THUMB = """## Thirteen common rules "use X if …", checked
 
-Notes for learners say "use X if …" thirteen times. Each condition has a verdict on the advice: *true*, *depends* (on
+Each condition of these rules, which introductions repeat, has a verdict: *true*, *depends* (on
 what, it says), *false*, *inconclusive*, or *not tested here*.
 """
 

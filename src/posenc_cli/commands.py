@@ -32,10 +32,10 @@ GROUPS = {
         "evaluate": Command("Measure loss and retrieval of a checkpoint by length.", "posenc.cli.evaluate", "hf"),
         "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "posenc.cli.attach", "hf"),
         "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
-        "serve": Command("Print the line that serves a model in vLLM, SGLang, llama.cpp, mlx-lm.", "posenc.cli.serve"),
-        "probe": Command("Test whether a running server computes positions right.", "posenc.cli.probe", "hf"),
+        "serve": Command("Print the command that serves a model in vLLM, SGLang, llama.cpp, mlx.", "posenc.cli.serve"),
+        "probe": Command("Test whether a running server computes positions correctly.", "posenc.cli.probe", "hf"),
         "check-batch": Command("Test whether a batch is right for a model.", "posenc.cli.check_batch", "hf"),
-        "engines": Command("Tell which engines were measured to compute a config right.", "posenc.cli.engines"),
+        "engines": Command("Tell which engines compute a config correctly, as measured.", "posenc.cli.engines"),
     },
     "Comparing and learning:": {
         "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),

@@ -35,7 +35,7 @@ def engine_defaults() -> tuple[Rule, ...]:
         if all(engine_result(column, row, _SPELLING[column]).right for row in ("default", "yarn", "llama3")):
             words = (
                 "RoPE (half layout), base 500,000, then continued pretraining in stages up to {length} tokens; "
-                "{server} computes it right, and plain YaRN too."
+                "{server} computes it correctly, and plain YaRN too."
             )
             when: When = {"model": "new", "kind": ("decoder", "code"), "algorithmic": False, "engine": engine,
                           "ratio": {"above": 1.0}, "budget": ("none", "fits"),

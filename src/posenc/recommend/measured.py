@@ -53,7 +53,7 @@ def _change(row: StudyRow, study: Study) -> str:
 
 def _texts() -> Iterator[Rule]:
     words = (
-        "No model trained here helps to choose: the text models are small, were trained on 64 bytes, and their use of "
+        "Our own small-model runs do not help with this choice: they were trained on 64 bytes, and their use of "
         "context is mostly unmeasured."
     )
     when: When = {"kind": (*DECODERS, "encoder", "encoder-decoder"), "model": "new", "algorithmic": False}
@@ -71,7 +71,7 @@ def _images(study: Study) -> Iterator[Rule]:
     words = (
         f"On a finer grid with scaled coordinates {best} classifies {estimate(there[best], study)} % of pictures, and "
         f"its interval lies above the intervals of {len(behind)} of the {len(there) - 1} others ({shown}); on larger "
-        f"grids none comes near its own result ({scope})."
+        f"grids no encoding keeps its accuracy ({scope})."
     )
     yield Rule("measured", words, "measured here", (page_of(study),), {"kind": "vision"})
 
@@ -153,7 +153,7 @@ def _streams(study: Study) -> Iterator[Rule]:
     words = (
         "At 1.5 times its length, without training, YaRN gives SmolLM2-135M a loss equivalent to cutting the text to "
         "the training length (100 documents, margin 0.02 nats a token), and Self-Extend a loss lower by 0.016 ± 0.007 "
-        "nats. Five methods more, retrieval, chunks and other models were not read."
+        "nats. Five other methods, retrieval, chunking and other models have not been evaluated."
     )
     released: When = {
         "model": "checkpoint", "kind": DECODERS, "plan": ("unknown", "extend"),
@@ -161,5 +161,5 @@ def _streams(study: Study) -> Iterator[Rule]:
     }  # fmt: skip
     pages = (f"{_STUDY}/likelihood/table.md", f"{_STUDY}/plan.md")
     yield Rule("measured", words, "measured here", pages, {**released, "ratio": {"above": 1.0, "upto": 2.0}})
-    words = "No record here decides what {length} tokens are worth against cutting the text to {train_length}."
+    words = "We have not measured whether {length} tokens beat truncating the text to {train_length}."
     yield Rule("unknown", words, "not known", (_FINDINGS,), {**released, "ratio": {"above": 2.0}})

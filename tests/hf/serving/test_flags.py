@@ -170,7 +170,7 @@ def test_lines_are_by_version() -> None:
     flag = flags(YARN)["vllm"]
     assert (flag.version, flag.right) == (newest(VLLM), True)
     assert str(flag).startswith(f"vLLM {newest(VLLM)}: vllm serve DIR ")
-    assert "yarn measured right" in str(flag)
+    assert "yarn matches transformers" in str(flag)
     other = flags(YARN, engine_versions={"vllm": "0.1"})["vllm"]
     assert (other.version, other.right) == ("0.1", None)
     assert f"not measured: vLLM 0.1 (measured: {', '.join(versions(VLLM))})" in str(other)

@@ -189,7 +189,8 @@ class Verdict(NamedTuple):
             rows = dict.fromkeys(result.row for result in self.results)
             measures = _measures(self)
             rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and measures == "rotary class" else ""
-            return f"{', '.join(rows)} measured right ({measures}, {', '.join(models)}{rest})"
+            verb = "matches" if len(rows) == 1 else "match"
+            return f"{', '.join(rows)} {verb} transformers ({measures}, {', '.join(models)}{rest})"
         if self.version not in engine_table()["engines"].get(self.engine, {}):
             known = ", ".join(versions(self.engine))
             if not known:
