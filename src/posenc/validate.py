@@ -269,7 +269,8 @@ def is_plain(positions: Tensor | None, tokens_of: Tensor, axes: int) -> bool:
         return False
     shape, tokens = tuple(positions.shape), tokens_of.shape[2]
     coordinates = len(shape) == 2 and shape == (tokens, axes)
-    return len(shape) == 1 or (len(shape) == 2 and shape[-1] == tokens and not coordinates)
+    # coordinates first: whether their axes are as many as the tokens would be a guard of an exported graph
+    return len(shape) == 1 or (len(shape) == 2 and not coordinates and shape[-1] == tokens)
 
 
 def plain_positions(
