@@ -206,7 +206,7 @@ def _gradient_of_positions(grad_cos: Tensor, grad_sin: Tensor, positions: Tensor
 
 
 def _fake_table(positions: Tensor, text: str, wide: bool) -> tuple[Tensor, Tensor]:
-    shape = torch.broadcast_shapes((*positions.shape, 1), _read(text).shape)
+    shape = torch.broadcast_shapes((*positions.shape, 1), _read(text).shape)  # type: ignore[no-untyped-call]
     dtype = torch.float64 if wide else torch.float32
     return positions.new_empty(shape, dtype=dtype), positions.new_empty(shape, dtype=dtype)
 
