@@ -147,6 +147,7 @@ _RATE, _LOSS = r"\d+ \[\d+, \d+\] \(n 2\)", r"\d\.\d{4} ± \d\.\d{4} \(n 2\)"
 _CHANGE = r"the loss went from \d+\.\d{4} to \d+\.\d{4}"
 TRIALS = {
     "posenc explain MODEL": Trial("", r"declares +32,768 tokens", "MODEL"),
+    "posenc explain Qwen/Qwen3-8B": Trial("", r"declares +40,960 tokens"),
     "posenc doctor MODEL": Trial("", r"healthy in what was checked"),
     "posenc extend MODEL --length 131072 --config-only": Trial("", r'\+ +"factor": 4\.0'),
     "posenc extend MODEL --length 131072 --config-only --out longer": Trial("", r"Written +longer"),

@@ -498,16 +498,17 @@ def lists_swapped(case: Case) -> Finding | None:
     if case.rope_type != "longrope":
         return None
     short, long = (sum(case.values[key]) / len(case.values[key]) for key in ("short_factor", "long_factor"))
+    if short > long:
+        text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
+        return Finding("short_factor", text, "factor-lists-swapped", "suspicion")
     if case.text.model_type in _SHORT_AND_LONG and short > _SHORT_OF_RELEASES:
-        text = f"slows the pairs by {short:.4g} on average, and released models of this family by less than "
-        text += (
+        text = (
+            f"slows the pairs by {short:.4g} on average, and released models of this family by less than "
             f"{_SHORT_OF_RELEASES:g}: texts within the original length are rotated as long ones; copy the list of the "
+            "original checkpoint"
         )
-        return Finding("short_factor", f"{text}original checkpoint", "short-factors-differ", "suspicion")
-    if short <= long:
-        return None
-    text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
-    return Finding("short_factor", text, "factor-lists-swapped", "suspicion")
+        return Finding("short_factor", text, "short-factors-differ", "suspicion")
+    return None
 
 
 _SHORT_AND_LONG = ("phi3", "phi4_multimodal")
