@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from posenc.frequencies import NTKAware as NTKAware
     from posenc.frequencies import PositionInterpolation as PositionInterpolation
     from posenc.frequencies import YaRN as YaRN
-    from posenc.param_groups import param_groups as param_groups
+    from posenc.parameter_groups import param_groups as param_groups
     from posenc.rotary import AxialRoPE as AxialRoPE
     from posenc.rotary import MRoPE as MRoPE
     from posenc.rotary import RoPE as RoPE
@@ -83,7 +83,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "posenc.rotary": "RoPE AxialRoPE MRoPE",
         "posenc.frequencies": "PositionInterpolation NTKAware DynamicNTK YaRN Llama3 LongRoPE",
         "posenc.bias": "ALiBi T5Bias",
-        "posenc.param_groups": "param_groups",
+        "posenc.parameter_groups": "param_groups",
         "posenc.score": "ForgetGate LogN",
         "posenc.weight": "AttentionSink",
     },

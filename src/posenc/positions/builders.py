@@ -27,6 +27,7 @@ def taken_elsewhere(argument: str, value: object) -> None:
 def check_name(function: str, value: object) -> None:
     """Raise a ValueError unless a registered function takes this name; it says which other function takes it.
 
+    >>> import posenc.positions.streams, posenc.positions.designs  # which register their names
     >>> check_name("stream", "v2pe")
     Traceback (most recent call last):
     ValueError: family: 'v2pe' has its positions from multimodal(parts, design='v2pe')
