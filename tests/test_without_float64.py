@@ -9,7 +9,7 @@ from posenc import ScoreEncoding, attention
 from posenc.backends import Backend
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import phase
-from posenc.score import grape, remapped, repo, selective_rope, temperature
+from posenc.score import grape, remapped, repo, selective_rope, shaw, temperature
 from posenc.testing.cases import Case, heads_of
 from tests.samples import WithoutFloat64
 
@@ -26,7 +26,7 @@ def test_attention_makes_no_float64(name, backend: Backend, monkeypatch):
     except ValueError as error:
         pytest.fail(str(error))
     encodings = case.make(torch.float32)
-    for module in (phase, temperature, selective_rope, repo, grape, remapped):
+    for module in (phase, temperature, selective_rope, repo, grape, remapped, shaw):
         monkeypatch.setattr(module, "float64_if_supported", lambda device: torch.float32)
     q, k, v = (t.requires_grad_() for t in heads_of(case, TOKENS, TOKENS, dtype=torch.float32))
     x = torch.randn(2, TOKENS, case.dim)

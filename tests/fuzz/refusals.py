@@ -168,8 +168,11 @@ LEGITIMATE = (
     ),
     Refusal(
         r"k_pos must grow with the index|k_pos of the last \d+ keys must be q_pos",
-        lambda s: s.options.get("causal") == "positions" and ("q_pos" in s.options or "k_pos" in s.options),
-        "what goes by the order of tokens by index refuses shuffled keys (Args of attention: causal)",
+        lambda s: (
+            s.options.get("causal") == "positions"
+            and ("q_pos" in s.options or "k_pos" in s.options or s.q.shape[2] > s.k.shape[2])
+        ),
+        "what goes by the order of tokens refuses shuffled keys, and queries that are no keys (docs of causal)",
     ),
     Refusal(
         r"encodings must not hold GRAPEAP with",

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_number, check_table, check_whole
+from posenc.dtypes import float64_if_supported
 from posenc.encoding import Context, ScoreEncoding
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -113,8 +114,11 @@ class Shaw(ScoreEncoding):
         if self.value_table is None:
             return None
         rows = self._rows(context).expand_as(weights)
-        mass = weights.new_zeros(*weights.shape[:-1], len(self.value_table)).scatter_add(-1, rows, weights)
-        return mass @ self.value_table.to(weights.dtype)
+        # The clipped distances of a long text share one row of the table: thousands of weights are added one by one,
+        # and in float32 what each sum drops has the same sign.
+        wide = float64_if_supported(weights.device)
+        mass = weights.new_zeros(*weights.shape[:-1], len(self.value_table), dtype=wide)
+        return mass.scatter_add(-1, rows, weights.to(wide)).to(weights.dtype) @ self.value_table.to(weights.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, max_distance={self.max_distance}, values={self.value_table is not None}"
