@@ -79,7 +79,9 @@ class History:
         tokens = len(self.cache)
         keeps, dropping = self.draw.randint(1, tokens), self.draw.random() < 0.5
         how = self.draw.choice(
-            ["all", "rows", "heads"] if self.per_head and self.cache._counted_only else ["all", "rows"]
+            ["all", "rows", "heads"]
+            if self.per_head and self.cache.rotated and self.cache._counted_only
+            else ["all", "rows"]
         )
         heads = len(self.held[0])
 
