@@ -2,8 +2,7 @@
 
 Weight decay pulls toward zero, which for most parameters of encodings is no neutral place: a T5 or Swin bias of zero,
 a FoX gate of one half, an ALiBi-like slope, a frequency of no rotation and a position without an embedding each mean
-something. So do the sources: Swin leaves its tables of biases and absolute embeddings without decay, as timm does the
-position embeddings of vision transformers. Adam moves a parameter by about the learning rate a step, whatever its
+something. Adam moves a parameter by about the learning rate a step, whatever its
 gradient; a bias that must reach several units would not get there at a rate that suits weights of 0.02, hence
 `Encoding.lr_multiplier`.
 """

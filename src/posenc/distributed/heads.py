@@ -5,7 +5,7 @@
 The encoding becomes `Encoding.heads` of the rank in place. What its parameters hold of each head is sharded along the
 heads, the rest is replicated, and gradients of the latter are summed over the mesh, as is the gradient of the layer's
 input x: results and gradients equal one process. As the parameters are DTensors, ``fully_shard`` on a second axis of
-the mesh, ``clip_grad_norm_`` and distributed checkpoints treat them as those of linear layers.
+the mesh and ``clip_grad_norm_`` treat them as those of linear layers.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ SOURCES: dict[str, Source] = {
          "sections 3.2 and 3.4.2"),
     "longlora": _arxiv("LongLoRA", "2309.12307",
                        "LoRA for longer contexts needs trainable embeddings and normalization layers to come near full "
-                       "fine-tuning", "sections 3.3 and 4"),
+                       "fine-tuning"),
     "llama31": _card("Llama 3.1", "meta-llama/Llama-3.1-8B",
                      "rope_type llama3 with factor 8 over 8,192 tokens, 131,072 declared; full attention, grouped "
                      "keys"),
