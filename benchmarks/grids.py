@@ -56,7 +56,7 @@ def encodings(spec: RunSpec) -> list[Encoding]:
     if spec.row == "2D ALiBi":
         return [ALiBi2D(spec.heads)]
     if spec.row.startswith("SAM"):
-        return [DecomposedRelative(spec.width, (spec.side, spec.side))]
+        return [DecomposedRelative(spec.width, window=(spec.side, spec.side))]
     return [LogCPB(spec.heads, axes=2, hidden=spec.hidden, window=spec.side)]
 
 

@@ -103,7 +103,7 @@ def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
         "RoPE + SSMax": Row([RoPE(width), SSMax(heads)]),
         "RoPE + log n": Row([RoPE(width), LogN(512)]),
         "FoX + SSMax + sink": Row([SSMax(heads), forget, AttentionSink(heads)]),
-        "token-relative bias": Row([TokenRelativeBias(dim, num_heads=heads, extent=128, init_std=0.2)]),
+        "token-relative bias": Row([TokenRelativeBias(dim, num_heads=heads, max_distance=128, init_std=0.2)]),
         "PoPE": Row([PoPE(width, num_heads=heads)]),
         "Selective RoPE": Row([SelectiveRoPE(dim, head_dim=width, num_kv_heads=heads)]),
         "GRAPE-A": Row([GRAPEA(width, num_heads=heads)]),

@@ -45,7 +45,7 @@ VALID: dict[str, dict[str, object]] = {
     "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
     "max_distance": 64, "axes": 2, "window": (3, 3), "size": (3, 3), "pairs": 8, "original_length": 64, "factor": 2.0,
     "factors": [1.0] * 8, "short": [1.0] * 8, "long": [2.0] * 8, "fraction": 0.5, "sections": (4, 4), "hidden": 8,
-    "extent": 5, "path_dim": 8, "k": 1, "length": 64, "rotation": RoPE(16), "shift": 256,
+    "path_dim": 8, "k": 1, "length": 64, "rotation": RoPE(16), "shift": 256,
 }  # fmt: skip
 ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that an argument counts
     "AxialRoPE.min_period": {"min_period": 1.0, "max_period": 100.0, "convention": "dinov3"},

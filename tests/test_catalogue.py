@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def test_every_entry_builds_from_a_model_alone(name):
     assert hook_point_of(encoding) == entry.hook_point
     assert name in list_encodings(entry.hook_point)
     assert {type(e) for e in parse_encodings(name, **MODEL)} == {entry.encoding}
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_sizes_come_first_in_one_order_and_by_keyword(name):
+    _, *others = inspect.signature(encoding_info(name).encoding).parameters.values()
+    sizes = [parameter.name for parameter in others if parameter.name in SHAPE]
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in others)
+    assert [parameter.name for parameter in others[: len(sizes)]] == sorted(sizes, key=SHAPE.index)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -172,7 +172,7 @@ def selective_rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 def repo(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
         "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads,
-        "mid": draw.choice([None, 1, 3, 8]), "init_std": draw.choice([0.02, 1.0]),
+        "hidden": draw.choice([None, 1, 3, 8]), "init_std": draw.choice([0.02, 1.0]),
     }  # fmt: skip
     return options | ({"base": draw.choice([100.0, 500_000.0, draw.number(2, 1e5)])} if draw.chance(0.4) else {})
 
@@ -297,7 +297,7 @@ KINDS: dict[str, Maker] = {
     },
     "PowerTemperature": lambda d, s, a: {"step": d.choice([1, 3, 64]), "power": d.choice([0.1, 0.5])},
     "TokenRelativeBias": lambda d, s, a: {
-        "dim": s.dim, "num_heads": s.heads, "extent": d.choice([1, 3, 9]), "relative_dim": d.integer(1, 5),
+        "dim": s.dim, "num_heads": s.heads, "max_distance": d.choice([1, 3, 9]), "relative_dim": d.integer(1, 5),
         "init_std": 1.0,
     },
     "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope,

@@ -119,7 +119,7 @@ def repo(name: str) -> Comparisons:
     inputs, exact = config(name), load(name)
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 3e-5)):
         arrays = load(name, dtype)
-        sizes = {"head_dim": inputs["head_dim"], "num_kv_heads": inputs["heads"], "mid": inputs["mid"]}
+        sizes = {"head_dim": inputs["head_dim"], "num_kv_heads": inputs["heads"], "hidden": inputs["mid"]}
         encoding = RePo(arrays["x"].shape[-1], **sizes, base=inputs["theta"], layout=inputs["layout"]).to(dtype)
         encoding.load_state_dict({word: arrays[f"{word}_weight"] for word in ("gate", "content", "final")})
         q, k, state = arrays["q"], arrays["k"], encoding.token_state(arrays["x"])
@@ -296,7 +296,7 @@ def layer_of_cable(name: str) -> Comparisons:
 def with_tables_of(arrays: Mapping[str, Tensor], window: tuple[int, ...] | None = None) -> DecomposedRelative:
     """The encoding with a model's tables, for a window of another size if need be."""
     tables = arrays["rel_pos_h"], arrays["rel_pos_w"]
-    encoding = DecomposedRelative(tables[0].shape[1], [(len(table) + 1) // 2 for table in tables]).double()
+    encoding = DecomposedRelative(tables[0].shape[1], window=[(len(table) + 1) // 2 for table in tables]).double()
     encoding.from_official(*tables)
     return encoding if window is None else encoding.resized(window)
 

@@ -18,7 +18,7 @@ def test_inklings_relative_logits_and_its_temperature() -> None:
 
     torch.manual_seed(0)
     reference, x, tokens = InklingRelativeLogits(6, 5), torch.randn(2, 12, 16), torch.arange(12)
-    actual = TokenRelativeBias(16, num_heads=4, extent=5, relative_dim=6)
+    actual = TokenRelativeBias(16, num_heads=4, max_distance=5, relative_dim=6)
     with torch.no_grad():
         reference.proj.copy_(torch.randn(6, 5))
         actual.profiles.copy_(reference.proj)

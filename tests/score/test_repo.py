@@ -65,7 +65,7 @@ test_refusals = refusals(
             lambda: attention(*qkv(1, 3, 3), [RePo(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16))
         ],
         "dim": [lambda: attention(*qkv(1, 2, 3), [RePo(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 15))],
-        "mid": [lambda: RePo(32, head_dim=8, num_kv_heads=2, mid=0)],
+        "hidden": [lambda: RePo(32, head_dim=8, num_kv_heads=2, hidden=0)],
         "rho": [lambda: RePo(32, head_dim=8, num_kv_heads=2, rho=1.5), set_rho],
         "scaling": [
             lambda: RePo(32, head_dim=8, num_kv_heads=2, scaling=DynamicNTK(2.0, original_length=16)),

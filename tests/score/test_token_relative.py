@@ -11,9 +11,9 @@ from posenc.score import TokenRelativeBias
 from tests.samples import gap, qkv
 
 
-def biased(extent: int = 4) -> TokenRelativeBias:
+def biased(max_distance: int = 4) -> TokenRelativeBias:
     torch.manual_seed(0)
-    return TokenRelativeBias(12, num_heads=4, extent=extent, relative_dim=3, init_std=1.0).double()
+    return TokenRelativeBias(12, num_heads=4, max_distance=max_distance, relative_dim=3, init_std=1.0).double()
 
 
 def test_a_scale_of_zero_and_a_text_in_pieces() -> None:
@@ -31,7 +31,7 @@ def test_a_scale_of_zero_and_a_text_in_pieces() -> None:
 def test_far_keys_get_nothing_and_fractions_are_refused() -> None:
     q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
     x = torch.randn(1, 7, 12, dtype=torch.float64)
-    apart = torch.arange(7) * 4  # all but the own key lie beyond the extent
+    apart = torch.arange(7) * 4  # all but the own key lie beyond the max_distance
     diagonal = torch.eye(7, dtype=torch.float64) * (x @ biased().weight.T).view(1, 7, 4, 3).transpose(1, 2).matmul(
         biased().profiles[:, :1]
     )

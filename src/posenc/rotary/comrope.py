@@ -83,10 +83,10 @@ class ComRoPEAP(_ComRoPE):
     Args:
         head_dim: width of a head, a multiple of ``axes · block``.
         num_heads: query heads.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         axes: coordinates of a position.
         block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
         init_std: standard deviation of P at first.
-        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
@@ -108,10 +108,10 @@ class ComRoPEAP(_ComRoPE):
         head_dim: int,
         *,
         num_heads: int,
+        num_kv_heads: int | None = None,
         axes: int = 2,
         block: int = 8,
         init_std: float = 1.0,
-        num_kv_heads: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -147,11 +147,11 @@ class ComRoPELD(_ComRoPE):
     Args:
         head_dim: width of a head, a multiple of ``block``.
         num_heads: query heads.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         axes: coordinates of a position.
         block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
         init_std: standard deviation of P at first.
         per_head: whether heads have multipliers of their own.
-        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
@@ -173,11 +173,11 @@ class ComRoPELD(_ComRoPE):
         head_dim: int,
         *,
         num_heads: int,
+        num_kv_heads: int | None = None,
         axes: int = 2,
         block: int = 8,
         init_std: float = 1.0,
         per_head: bool = False,
-        num_kv_heads: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

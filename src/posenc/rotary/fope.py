@@ -49,8 +49,8 @@ class FoPE(PerHeadRotation):
     Args:
         head_dim: width of a head, even.
         num_heads: query heads.
-        original_length: tokens of a training text; frequencies that do not complete a full rotation in it are left out.
         num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the coefficients of their key.
+        original_length: tokens of a training text; frequencies that do not complete a full rotation in it are left out.
         base: wavelengths run from 2π to about 2π · base tokens.
         spectrum_dim: channels that the frequencies are spread over, default ``head_dim``.
         num_frequencies: how many of the fastest frequencies the series has; default: those that complete a rotation in
@@ -91,8 +91,8 @@ class FoPE(PerHeadRotation):
         head_dim: int,
         *,
         num_heads: int,
-        original_length: int,
         num_kv_heads: int | None = None,
+        original_length: int,
         base: float = 10_000.0,
         spectrum_dim: int | None = None,
         num_frequencies: int | None = None,

@@ -45,11 +45,11 @@ class LieRE(PerHeadRotation):
     Args:
         head_dim: width of a head; what is left of it after whole blocks is not rotated.
         num_heads: query heads.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         axes: coordinates of a position.
         block: channels that a generator mixes, even; default the whole head. Blocks of 2 cost what RoPE costs.
         per_head: whether heads have generators of their own.
         init_scale: generators start between 0 and this, radians per unit of a coordinate.
-        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
@@ -74,11 +74,11 @@ class LieRE(PerHeadRotation):
         head_dim: int,
         *,
         num_heads: int,
+        num_kv_heads: int | None = None,
         axes: int = 2,
         block: int | None = None,
         per_head: bool = True,
         init_scale: float = 2 * math.pi,
-        num_kv_heads: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -41,9 +41,9 @@ class MHRoPE(PerHeadRotation):
     Args:
         head_dim: width of a head.
         num_heads: query heads.
+        num_kv_heads: key heads, default ``num_heads``; must divide it.
         heads: how many key heads read time, rows and columns, in this order; at most ``num_kv_heads`` in all, and heads
             that are left over do not rotate. The source has (2, 3, 3) of 8. One number for each axis, two or more.
-        num_kv_heads: key heads, default ``num_heads``; must divide it.
         base: wavelengths run from 2π to about 2π · base.
         layout: ``"half"`` as the source, or ``"interleaved"``; see `RoPE`.
         rotary_dim: leading rotated channels, even, default all.
@@ -69,8 +69,8 @@ class MHRoPE(PerHeadRotation):
         head_dim: int,
         *,
         num_heads: int,
-        heads: Sequence[int],
         num_kv_heads: int | None = None,
+        heads: Sequence[int],
         base: float = 1_000_000.0,
         layout: Layout = "half",
         rotary_dim: int | None = None,

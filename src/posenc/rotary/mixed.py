@@ -45,6 +45,7 @@ class MixedRoPE(PerHeadRotation):
     Args:
         head_dim: width of a head, even.
         num_heads: query heads.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the frequencies of their key.
         axes: coordinates of a position. With one, a call takes ``(tokens, 1)`` too; `table`, which has no q to tell,
             reads it as rows of one token.
         base: waves start between 2π and nearly 2π · base long; default 10.
@@ -53,7 +54,6 @@ class MixedRoPE(PerHeadRotation):
         frequencies: in place of ``base`` and ``directions``: what the pairs begin with, or have where nothing is
             learned, radians per unit of a coordinate, ``(num_kv_heads, axes, pairs)``, or ``(axes, pairs)`` for all.
         learned: whether frequencies are parameters; False needs directions that no random draw decides.
-        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the frequencies of their key.
         layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -80,12 +80,12 @@ class MixedRoPE(PerHeadRotation):
         head_dim: int,
         *,
         num_heads: int,
+        num_kv_heads: int | None = None,
         axes: int = 2,
         base: float | None = None,
         directions: Directions | None = None,
         frequencies: Sequence[object] | Tensor | None = None,
         learned: bool = True,
-        num_kv_heads: int | None = None,
         layout: Layout = "interleaved",
         device: Device = None,
         dtype: torch.dtype | None = None,

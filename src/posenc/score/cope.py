@@ -43,13 +43,13 @@ class CoPE(ScoreEncoding):
 
     Args:
         head_dim: width of a query head.
+        dim: width of the layer's input; read for ``"separate"`` alone.
+        num_kv_heads: key heads; read for ``"separate"`` alone.
         max_position: the largest count; larger ones are clamped to it. The source's npos − 1.
         scaled: whether the term carries attention's scale, (q·k + z)·scale, as the authors' repository has it by
             default; else it is added to q·k·scale, as in the paper's listing.
         gates: what queries meet in the gates: ``"keys"`` the keys themselves, ``"separate"`` keys of a projection of
             their own, which a cache keeps too, ``"values"`` the values, whose width must then be ``head_dim``.
-        dim: width of the layer's input; read for ``"separate"`` alone.
-        num_kv_heads: key heads; read for ``"separate"`` alone.
         relative: add q_i · e[p_i − p_j] · scale too, with learned vectors up to this distance in tokens ("cope+rel");
             farther keys share the last. Needs integer positions.
         rotated: whether gates and z read queries and keys after the rotations of the list, rather than their content
@@ -73,11 +73,11 @@ class CoPE(ScoreEncoding):
         self,
         head_dim: int,
         *,
+        dim: int | None = None,
+        num_kv_heads: int | None = None,
         max_position: int,
         scaled: bool = False,
         gates: Gates = "keys",
-        dim: int | None = None,
-        num_kv_heads: int | None = None,
         relative: int | None = None,
         rotated: bool = False,
         device: Device = None,

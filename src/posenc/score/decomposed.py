@@ -49,7 +49,7 @@ class DecomposedRelative(ScoreEncoding):
 
     >>> from posenc.positions import grid
     >>> from posenc import attention
-    >>> relative, (q, k, v) = DecomposedRelative(64, (14, 14)), torch.randn(3, 1, 4, 12, 64)
+    >>> relative, (q, k, v) = DecomposedRelative(64, window=(14, 14)), torch.randn(3, 1, 4, 12, 64)
     >>> attention(q, k, v, [relative], q_pos=grid(3, 4), k_pos=grid(3, 4), causal=False).shape
     torch.Size([1, 4, 12, 64])
     """
@@ -60,8 +60,8 @@ class DecomposedRelative(ScoreEncoding):
     def __init__(
         self,
         head_dim: int,
-        window: Sequence[int],
         *,
+        window: Sequence[int],
         init_std: float = 0.02,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -146,10 +146,10 @@ class DecomposedRelative(ScoreEncoding):
         Args:
             window: tokens along each axis.
 
-        >>> DecomposedRelative(8, (14, 14)).resized((64, 48)).tables[1].shape
+        >>> DecomposedRelative(8, window=(14, 14)).resized((64, 48)).tables[1].shape
         torch.Size([95, 8])
         """
-        new = DecomposedRelative(self.head_dim, window, init_std=self.init_std)
+        new = DecomposedRelative(self.head_dim, window=window, init_std=self.init_std)
         if new.axes != self.axes:
             raise ValueError(f"window must keep its {self.axes} axes, got {tuple(new.window)}")
         return new.to(self.table).from_official(*self.tables).train(self.training)

@@ -272,8 +272,8 @@ class GRAPEContext(ScoreEncoding):
 
     Args:
         dim: width of the layer's input.
-        head_dim: width of a head, even.
         num_kv_heads: key heads.
+        head_dim: width of a head, even.
         per_head: whether each key head has frequencies of its own.
         per_head_phase: whether each key head has a phase of its own.
         base: of the frequencies at first.
@@ -301,8 +301,8 @@ class GRAPEContext(ScoreEncoding):
         self,
         dim: int,
         *,
-        head_dim: int,
         num_kv_heads: int,
+        head_dim: int,
         per_head: bool = False,
         per_head_phase: bool = False,
         base: float = 10_000.0,

@@ -39,10 +39,10 @@ class Mixture(ScoreEncoding):
     Args:
         members: each a rotary or bias encoding or a list of them, in which rotations act first; the empty list is a
             member too. They are fixed from then on.
+        dim: width of the layer's input; needed where the mixture is adaptive.
         num_heads: query heads.
         adaptive: whether weights also depend on the token of the query: ``attention(..., x=x)``. Its projection starts
             at zero, where it learns at once: a fresh adaptive mixture is a fresh mixture.
-        dim: width of the layer's input; needed where the mixture is adaptive.
         device, dtype: of its own parameters, as in torch.nn; members keep theirs.
 
     Put it in a list after rotations that all members share: members rotate what these have rotated.
@@ -67,9 +67,9 @@ class Mixture(ScoreEncoding):
         self,
         members: Sequence[Encoding | Sequence[Encoding]],
         *,
+        dim: int | None = None,
         num_heads: int,
         adaptive: bool = False,
-        dim: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

@@ -47,8 +47,8 @@ class PaTH(ScoreEncoding):
 
     Args:
         dim: width of the layer's input.
-        head_dim: width of a query head.
         num_kv_heads: key heads.
+        head_dim: width of a query head.
         rank: of the projection to w; the authors' 32 is for as many key heads as query heads. None: a full matrix, as
             they have it for grouped queries.
         conv: tokens that the short convolution over w̃ spans, the own one included; 1: the own one alone.
@@ -74,8 +74,8 @@ class PaTH(ScoreEncoding):
         self,
         dim: int,
         *,
-        head_dim: int,
         num_kv_heads: int,
+        head_dim: int,
         rank: int | None = 32,
         conv: int = 3,
         init_std: float = 0.02,

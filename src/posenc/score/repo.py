@@ -41,9 +41,9 @@ class RePo(ScoreEncoding):
 
     Args:
         dim: width of the layer's input.
-        head_dim: width of a head.
         num_kv_heads: key heads, each with its own positions.
-        mid: width of the network; default ``dim // 8``, as in the source, but at least 1.
+        head_dim: width of a head.
+        hidden: width of the network; default ``dim // 8``, as in the source, but at least 1.
         base, layout, rotary_dim, scaling: as for `RoPE`; a scaling may not depend on the length.
         rho: share of a token's ordinary position in training, 0 to 1; 0 in evaluation. If it is above 0 here, training
             loops may set the attribute ``rho`` between steps, for example to anneal it.
@@ -67,9 +67,9 @@ class RePo(ScoreEncoding):
         self,
         dim: int,
         *,
-        head_dim: int,
         num_kv_heads: int,
-        mid: int | None = None,
+        head_dim: int,
+        hidden: int | None = None,
         base: float = 10_000.0,
         layout: Layout = "half",
         rotary_dim: int | None = None,
@@ -83,11 +83,12 @@ class RePo(ScoreEncoding):
         check_whole("dim", dim)
         check_whole("head_dim", head_dim)
         check_heads("num_kv_heads", num_kv_heads)
-        mid = max(1, dim // 8) if mid is None else mid
-        check_whole("mid", mid)
+        hidden = max(1, dim // 8) if hidden is None else hidden
+        check_whole("hidden", hidden)
         check_number("rho", rho, least=0, most=1)
         check_number("init_std", init_std, above=0)
-        self.dim, self.head_dim, self.num_kv_heads, self.mid, self.init_std = dim, head_dim, num_kv_heads, mid, init_std
+        self.dim, self.num_kv_heads, self.head_dim = dim, num_kv_heads, head_dim
+        self.hidden, self.init_std = hidden, init_std
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
         if self.rope.length_dependent:
             raise ValueError(
@@ -98,8 +99,8 @@ class RePo(ScoreEncoding):
             raise ValueError(f"scaling must give the same frequencies to all heads, got {scaling!r}")
         self.axes = 1 if rho else 0  # without mixing no position is read
         self._rho = float(rho)
-        self.gate, self.content = (nn.Parameter(torch.empty(mid, dim)) for _ in range(2))
-        self.final = nn.Parameter(torch.empty(num_kv_heads, mid))
+        self.gate, self.content = (nn.Parameter(torch.empty(hidden, dim)) for _ in range(2))
+        self.final = nn.Parameter(torch.empty(num_kv_heads, hidden))
         self.reset_parameters()
         place_parameters(self, device, dtype, given=scaling)
 
@@ -156,7 +157,7 @@ class RePo(ScoreEncoding):
         return replace_products(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
-        sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}, mid={self.mid}"
+        sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}, hidden={self.hidden}"
         return f"{sizes}, rho={self.rho:g}" if self.axes else sizes
 
 

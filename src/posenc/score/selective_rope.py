@@ -49,8 +49,8 @@ class SelectiveRoPE(ScoreEncoding):
 
     Args:
         dim: width of the layer's input, a multiple of ``num_kv_heads``.
-        head_dim: width of a head, even.
         num_kv_heads: key heads.
+        head_dim: width of a head, even.
         rank: of the projection to angles; None: a matrix for each head's share of x, its columns of one length.
         taps: tokens that the convolution spans, the own one included; None: differences in time instead, which the
             sum undoes, so that an angle is that of its token alone.
@@ -82,8 +82,8 @@ class SelectiveRoPE(ScoreEncoding):
         self,
         dim: int,
         *,
-        head_dim: int,
         num_kv_heads: int,
+        head_dim: int,
         rank: int | None = 16,
         taps: int | None = 4,
         activation: bool = False,

@@ -1,11 +1,11 @@
 """A bias by distance that the query's token chooses: each token mixes learned profiles over the distance.
 
     r_i = W x_i                                       relative_dim numbers a head, of the query's token
-    s_ij ← s_ij + r_i · P[n],   n = p_i − p_j         for 0 ≤ n < extent; others get nothing
+    s_ij ← s_ij + r_i · P[n],   n = p_i − p_j         for 0 ≤ n < max_distance; others get nothing
 
-x the layer's input; W (num_heads · relative_dim, dim); P (relative_dim, extent), one for all heads; p integer positions
-in tokens. Not scaled: r is no query. A temperature behind it in the list multiplies it too, as in the source. Past the
-training length nothing unseen appears where extent lies below that.
+x the layer's input; W (num_heads · relative_dim, dim); P (relative_dim, max_distance), one for all heads; p integer
+positions in tokens. Not scaled: r is no query. A temperature behind it in the list multiplies it too, as in the source.
+Past the training length nothing unseen appears where max_distance lies below that.
 Source: Inkling and Inkling 2 in transformers 5.23 (InklingRelativeLogits), without a paper; of the kind of Shaw et al.,
     arXiv 1803.02155, eq. 3.
 Checked against: that module and its attention, whole texts and decoding.
@@ -32,7 +32,7 @@ class TokenRelativeBias(ScoreEncoding):
     Args:
         dim: width of the layer's input.
         num_heads: query heads.
-        extent: tokens; keys at this distance and farther get no bias.
+        max_distance: tokens; keys at this distance and farther get no bias.
         relative_dim: profiles that a token mixes.
         init_std: standard deviation of the initial profiles and weights.
         device, dtype: of the parameters, as in torch.nn.
@@ -43,7 +43,7 @@ class TokenRelativeBias(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [TokenRelativeBias(512, num_heads=8, extent=8)], x=x).shape
+    >>> attention(q, k, v, [TokenRelativeBias(512, num_heads=8, max_distance=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -56,7 +56,7 @@ class TokenRelativeBias(ScoreEncoding):
         dim: int,
         *,
         num_heads: int,
-        extent: int,
+        max_distance: int,
         relative_dim: int = 16,
         init_std: float = 0.02,
         device: Device = None,
@@ -65,22 +65,22 @@ class TokenRelativeBias(ScoreEncoding):
         super().__init__()
         check_whole("dim", dim)
         check_heads("num_heads", num_heads)
-        check_whole("extent", extent, most=LONGEST)
+        check_whole("max_distance", max_distance, most=LONGEST)
         check_whole("relative_dim", relative_dim)
         check_number("init_std", init_std, least=0)
         check_table("num_heads, relative_dim and dim", num_heads, relative_dim, dim)
-        check_table("extent and relative_dim", extent, relative_dim)
-        self.dim, self.num_heads, self.extent, self.relative_dim = dim, num_heads, extent, relative_dim
+        check_table("max_distance and relative_dim", max_distance, relative_dim)
+        self.dim, self.num_heads, self.max_distance, self.relative_dim = dim, num_heads, max_distance, relative_dim
         self.init_std = init_std
         self.weight = nn.Parameter(torch.empty(num_heads * relative_dim, dim))
-        self.profiles = nn.Parameter(torch.empty(relative_dim, extent))
+        self.profiles = nn.Parameter(torch.empty(relative_dim, max_distance))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
         """Half of the training length, so that the last rows are trained often."""
-        return {"extent": max(1, train_length // 2)}
+        return {"max_distance": max(1, train_length // 2)}
 
     def reset_parameters(self) -> None:
         """Draw weights and profiles anew: normal."""
@@ -100,8 +100,8 @@ class TokenRelativeBias(ScoreEncoding):
             raise ValueError("q_pos and k_pos must be integers for TokenRelativeBias: a table has no rows between rows")
         by_distance = self._profile_weights(context, scores.dtype) @ self.profiles.to(scores.dtype)
         distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).unsqueeze(-3)
-        rows = distance.clamp(0, self.extent - 1).expand(*scores.shape)
-        near = (distance >= 0) & (distance < self.extent)
+        rows = distance.clamp(0, self.max_distance - 1).expand(*scores.shape)
+        near = (distance >= 0) & (distance < self.max_distance)
         return scores + torch.where(near, by_distance.gather(-1, rows), 0.0)
 
     def structure(self, context: Context, *, future: bool) -> tuple[Vectors] | None:
@@ -122,16 +122,17 @@ class TokenRelativeBias(ScoreEncoding):
         return token_states.index_select(2, own_key)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, num_heads={self.num_heads}, extent={self.extent}, relative_dim={self.relative_dim}"
+        sizes = f"max_distance={self.max_distance}, relative_dim={self.relative_dim}"
+        return f"{self.dim}, num_heads={self.num_heads}, {sizes}"
 
 
 ENTRY = Entry(
     name="token_relative",
     encoding=TokenRelativeBias,
     title="A distance bias that the query's token mixes from learned profiles",
-    formula="s_ij ← s_ij + (W x_i)_h · P[p_i − p_j],  for distances of 0 … extent − 1",
+    formula="s_ij ← s_ij + (W x_i)_h · P[p_i − p_j],  for distances of 0 … max_distance − 1",
     source="Inkling in transformers 5.23, of the kind of Shaw et al., arXiv 1803.02155",
-    parameters="dim × heads · relative_dim + relative_dim × extent per layer",
+    parameters="dim × heads · relative_dim + relative_dim × max_distance per layer",
     cost="one small projection; relative_dim numbers per head and token in the cache",
     past_training="far keys get no bias",
     reads="distances and content",

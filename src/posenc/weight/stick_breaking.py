@@ -37,12 +37,12 @@ class StickBreaking(WeightEncoding):
     """Stick-breaking attention weights.
 
     Args:
+        num_heads: query heads; read for ``"vector"`` alone.
+        value_dim: width of a value head; read for ``"vector"`` alone.
         attend_current: whether a query may look at its own key, index i + keys − queries for query i; with
             ``causal="positions"`` the newest visible key at its own position, if there is one.
         remainder: what receives the rest of the stick: ``"drop"`` nothing, ``"own"`` the value of the
             query's own key (unless it is padding), ``"vector"`` a learned vector a head, zero at first.
-        num_heads: query heads; read for ``"vector"`` alone.
-        value_dim: width of a value head; read for ``"vector"`` alone.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -60,10 +60,10 @@ class StickBreaking(WeightEncoding):
     def __init__(
         self,
         *,
-        attend_current: bool = False,
-        remainder: Remainder = "drop",
         num_heads: int | None = None,
         value_dim: int | None = None,
+        attend_current: bool = False,
+        remainder: Remainder = "drop",
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:

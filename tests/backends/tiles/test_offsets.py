@@ -20,7 +20,7 @@ BUILDERS = {
     "log_cpb": lambda: LogCPB(4, axes=2, hidden=8),
     "alibi_2d": lambda: ALiBi2D(4),
     "t5_grid": lambda: T5GridBias(4),
-    "decomposed": lambda: DecomposedRelative(8, (8, 13)),
+    "decomposed": lambda: DecomposedRelative(8, window=(8, 13)),
 }
 PICTURE = grid(10, 12)
 SOME = torch.rand(121, 121, generator=torch.Generator().manual_seed(0)) > 0.4

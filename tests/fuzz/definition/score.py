@@ -232,15 +232,15 @@ def power_temperature(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
 
 def token_relative(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     assert call.x is not None
-    rounding, extent = call.rounding, encoded.count("extent")
+    rounding, max_distance = call.rounding, encoded.count("max_distance")
     heads, queries = scores.shape[1], scores.shape[2]
     built = linear(call.x, encoded.parameters["weight"], None, rounding)
     built = built.view(*built.shape[:2], heads, -1).transpose(1, 2)[:, :, call.key_index.clamp(min=0)]
     by_row = products(built, encoded.parameters["profiles"].T, rounding)
     assert by_row.shape[2] == queries
     away = distances(call)[:, None]
-    near = (away >= 0) & (away < extent)
-    terms = by_row.gather(-1, away.clamp(0, extent - 1).expand(*scores.shape))
+    near = (away >= 0) & (away < max_distance)
+    terms = by_row.gather(-1, away.clamp(0, max_distance - 1).expand(*scores.shape))
     size = by_row.detach().abs().amax(-1, keepdim=True)
     return rounding.near(scores + torch.where(near, rounding.near(terms, size), 0.0))
 
