@@ -22,6 +22,7 @@ from tests.samples import gap
         ("rope", ["rope"] * 5), ("nope", ["nope"] * 5), ("rope/nope:4", ["rope", "rope", "rope", "nope", "rope"]),
         ("rope+alibi@64/nope:2", ["rope+alibi@64", "nope", "rope+alibi@64", "nope", "rope+alibi@64"]),
         ("rope@8/rope:2/nope:4", ["rope@8", "rope", "rope@8", "nope", "rope@8"]),
+        ("yarn + Resonance@8/nope:2", ["yarn+Resonance@8", "nope"] * 2 + ["yarn+Resonance@8"]),
         ("mine:Own/nope:2", ["mine:Own", "nope", "mine:Own", "nope", "mine:Own"]),
     ],
 )  # fmt: skip
@@ -48,6 +49,18 @@ def test_the_same_instance_serves_the_layers_that_share_it() -> None:
     assert first is third
     assert gates is not rest
     assert Schedule.parse("rope/nope:2").kinds(4) == {LayerKind(("rope",)): [0, 2], LayerKind(): [1, 3]}
+
+
+def test_joined_scalings_act_on_one_rotation_of_a_layer() -> None:
+    """Two rotations in place of one would turn queries and keys twice."""
+    built = Schedule.parse("yarn+resonance+alibi@32").build(2, head_dim=8, num_heads=4, train_length=64)
+    (rope, _), (again, _) = (encodings for encodings, _ in built)
+    assert rope is again
+    assert [type(step).__name__ for step in rope.scaling] == ["YaRN", "Resonance"]
+    built = build_encodings("proportional+resonance", Shape(dim=32, heads=4, layers=2, train_length=16))
+    for layer in built.attention:
+        (rope,) = layer
+        assert [type(step).__name__ for step in rope.scaling] == ["Proportional", "Resonance"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +108,9 @@ def test_the_lab_trains_one_by_name() -> None:
         check_specs(["rope/nope"], shape)
 
 
-@pytest.mark.parametrize("spec", ["rope@8/nope:4", "rope+fox/alibi+fox@8:2", "sinusoidal/sinusoidal+t5:2"])
+@pytest.mark.parametrize(
+    "spec", ["rope@8/nope:4", "rope+fox/alibi+fox@8:2", "sinusoidal/sinusoidal+t5:2", "proportional+resonance/nope:2"]
+)
 def test_a_model_of_transformers_keeps_it(spec: str, tmp_path: Path) -> None:
     modeling = pytest.importorskip("posenc.hf.modeling")
     config = modeling.PosencConfig(

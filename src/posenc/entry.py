@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from torch import nn
+
 from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.factory_kwargs import place_parameters
 
@@ -53,6 +55,7 @@ class Entry:
         extension: what can be done about lengths that were not trained.
         used_in: released models that have it, with their sources; or that none is known.
         scaling: of the frequencies of a rotation; its options and the encoding's are given alike.
+        then: scalings that act on the same rotation after its own, of names joined by ``+``.
         extends_context: whether it extends the context of models that were trained without it.
         defaults: options that have no default of their own, from the words that describe a model.
         own_positions: its positions are not places in the text; whoever builds a model makes them.
@@ -71,6 +74,7 @@ class Entry:
     extension: str = ""
     used_in: str = ""
     scaling: type[_Scaling] | None = None
+    then: tuple[Entry, ...] = ()
     extends_context: bool = False
     defaults: Callable[[Shape], Mapping[str, object]] = _no_defaults
     own_positions: bool = False
@@ -90,7 +94,7 @@ class Entry:
     @property
     def learned(self) -> bool:
         """Whether it has parameters of its own, at least as an option."""
-        return not self.parameters.startswith("none")
+        return not self.parameters.startswith("none") or any(entry.learned for entry in self.then)
 
     @property
     def lr_multiplier(self) -> float:
@@ -111,6 +115,8 @@ class Entry:
         """Options that scale with the length a model is trained at, tokens; {} if none do."""
         lengths = {} if self.encoding is None else self.encoding.lengths_for(train_length)
         lengths = lengths if self.scaling is None else {**lengths, **self.scaling.lengths_for(train_length)}
+        for entry in self.then:
+            lengths = {**entry.lengths(train_length), **lengths}
         for word in lengths:
             if word not in self.takes and word not in SHAPE:
                 raise ValueError(
@@ -123,13 +129,15 @@ class Entry:
     def takes(self) -> frozenset[str]:
         """Options of the encoding and of its scaling."""
         words = set(_parameters(self.encoding))
-        return frozenset(words if self.scaling is None else words - {"scaling"} | set(_parameters(self.scaling)))
+        words = words if self.scaling is None else words - {"scaling"} | set(_parameters(self.scaling))
+        return frozenset(words).union(*(entry.takes for entry in self.then))
 
     @property
     def needs(self) -> frozenset[str]:
         """Options of the encoding and of its scaling that have no default."""
         parameters = {**_parameters(self.encoding), **_parameters(self.scaling)}
-        return frozenset(word for word, p in parameters.items() if p.default is p.empty)
+        own = frozenset(word for word, p in parameters.items() if p.default is p.empty)
+        return own.union(*(entry.needs for entry in self.then))
 
     def create(self, *, dtype: object = None, device: object = None, **shape: object) -> Encoding:
         """The encoding for a model's shape; see `create_encoding`."""
@@ -141,19 +149,27 @@ class Entry:
         if self.encoding is None:
             raise ValueError(f"{self.name} is the empty list: pass encodings=[] to attention")
         options = _complete(shape)
-        train_length = options.get("train_length")
-        if isinstance(train_length, int):
-            options = {**self.lengths(train_length), **options}
-        options = {**{word: value for word, value in self.defaults(options).items() if word in self.takes}, **options}
         unknown = [word for word in options if word not in self.takes and word not in SHAPE]
         if unknown:
             raise ValueError(
                 f"{self.name} has no option {unknown[0]!r}{nearest(unknown[0], [*sorted(self.takes), *SHAPE])}"
             )
+        full = self._with_defaults(options)
         if self.scaling is None:
-            return self._build(self.encoding, options)
-        scaling = self._build(self.scaling, options)
-        return self._build(self.encoding, {**options, "scaling": scaling})
+            return self._build(self.encoding, full)
+        scalings = [self._build(self.scaling, full)]
+        for entry in self.then:  # each has defaults of its own
+            assert entry.scaling is not None
+            scalings.append(entry._build(entry.scaling, entry._with_defaults(options)))
+        scaling = scalings[0] if len(scalings) == 1 else nn.Sequential(*scalings)  # type: ignore[arg-type]
+        return self._build(self.encoding, {**full, "scaling": scaling})
+
+    def _with_defaults(self, options: Shape) -> dict[str, object]:
+        """Options with what follows from the model for those that are not given."""
+        train_length = options.get("train_length")
+        if isinstance(train_length, int):
+            options = {**self.lengths(train_length), **options}
+        return {**{word: value for word, value in self.defaults(options).items() if word in self.takes}, **options}
 
     def _build(self, cls: type[Module], options: Shape) -> Module:
         takes = _parameters(cls)

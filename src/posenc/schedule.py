@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from posenc.arguments import LONGEST, check_whole, shown
-from posenc.catalogue import create_encoding, encoding_info
+from posenc.catalogue import create_encoding, encoding_info, names_in
 from posenc.encoding import EmbeddingEncoding, Encoding
 
 __all__ = ["Schedule"]
@@ -31,7 +31,7 @@ _RULE = re.compile(r"(.*?)(?::([0-9]{1,9}))?", re.DOTALL)
 class LayerKind(NamedTuple):
     """What one kind of layers has."""
 
-    names: tuple[str, ...] = ()  # of the catalogue, in the order in which they act; none is NoPE
+    names: tuple[str, ...] = ()  # of the catalogue, in the order in which they act, joined scalings one; none is NoPE
     window: int | None = None  # tokens that a token attends to, itself included; None: all
 
     def __str__(self) -> str:
@@ -46,8 +46,8 @@ class LayerKind(NamedTuple):
         LayerKind(names=('rope', 'alibi'), window=64)
         """
         head, at, window = text.partition("@") if isinstance(text, str) else ("", "", "")
-        parts = [part.strip() for part in head.split("+")]
-        if not isinstance(text, str) or not all(_PART.fullmatch(part) for part in parts):
+        parts = names_in(head)
+        if not isinstance(text, str) or not all(_PART.fullmatch(part.strip()) for part in head.split("+")):
             raise ValueError(f"schedule: {shown(text)} is no list of names joined by +, such as rope+alibi@64")
         if at and re.fullmatch(r"[0-9]{1,9}", window) is None:
             raise ValueError(f"schedule: the window of {shown(text)} must be a number of tokens, as in rope@64")

@@ -104,7 +104,7 @@ def _extend() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
-        help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
+        help="auto, pi, ntk, ntk_by_parts, yarn, llama3, longrope (each also with +resonance), dynamic_ntk, "
         "longrope2, self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm "
         "(default: %(default)s)",
     )  # fmt: skip

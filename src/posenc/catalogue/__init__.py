@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from itertools import groupby
-from typing import cast
-
-from torch import nn
 
 from posenc.arguments import shown
 from posenc.catalogue.names import resolve, suggestion
 from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.entry import SHAPE as SHAPE
 from posenc.entry import Entry as Entry
-from posenc.entry import nearest
 from posenc.rotary.rope import RoPE
 
 NOPE = Entry(
@@ -62,12 +58,15 @@ def encoding_info(name: str) -> Entry:
 
     >>> encoding_info("alibi").parameters
     'none'
+    >>> encoding_info("yarn+resonance").needs == {"factor", "head_dim", "original_length"}
+    True
     """
-    lower = _text("name", name).lower()
-    entry = CATALOGUE.get(lower.replace("-", "_")) or CATALOGUE.get(lower.replace("_", "-"))
-    if entry is None:
-        raise ValueError(f"no encoding is named {name!r}{suggestion(name, CATALOGUE)}")
-    return entry
+
+    def named(word: str) -> Entry | None:
+        lower = word.strip().lower()
+        return CATALOGUE.get(lower.replace("-", "_")) or CATALOGUE.get(lower.replace("_", "-"))
+
+    return _one(name, named)
 
 
 def find(word: str) -> Entry:
@@ -76,10 +75,51 @@ def find(word: str) -> Entry:
     >>> find("ForgetGate").name, find("linear").name
     ('fox', 'pi')
     """
-    entry = resolve(_text("name", word), CATALOGUE)
-    if entry is None:
-        raise ValueError(f"no encoding is named {word!r}{suggestion(word, CATALOGUE)}")
-    return entry
+    return _one(word, lambda part: resolve(part, CATALOGUE))
+
+
+def names_in(recipe: str) -> list[str]:
+    """The names that are joined by ``+``; scalings that follow one another act on one rotation and stay joined.
+
+    >>> names_in("yarn + resonance + alibi")
+    ['yarn+resonance', 'alibi']
+    """
+
+    def scales(name: str) -> bool:
+        entry = resolve(name, CATALOGUE)
+        return entry is not None and entry.scaling is not None
+
+    parts = [name.strip() for name in _text("recipe", recipe).split("+")]
+    runs = [(together, list(run)) for together, run in groupby(parts, scales)]
+    return [name for together, run in runs for name in (["+".join(run)] if together else run)]
+
+
+def _one(name: str, named: Callable[[str], Entry | None]) -> Entry:
+    """The entry of one encoding, or of scalings joined by ``+``, which act on one rotation, the first one first."""
+    entries = []
+    for part in _text("name", name).split("+"):
+        entry = named(part)
+        if entry is None:
+            raise ValueError(f"no encoding is named {part.strip()!r}{suggestion(part.strip(), CATALOGUE)}")
+        entries.append(entry)
+    first, *then = entries
+    if not then:
+        return first
+    if any(entry.scaling is None for entry in entries):
+        raise ValueError(
+            f"name must be one encoding, or scalings joined by +: parse_encodings({name!r}, …) makes several"
+        )
+    return replace(
+        first,
+        name="+".join(entry.name for entry in entries),
+        title="; then ".join(entry.title for entry in entries),
+        formula="; then ".join(entry.formula for entry in entries),
+        source="; ".join(entry.source for entry in entries),
+        used_in="",
+        then=tuple(then),
+        extends_context=any(entry.extends_context for entry in entries),
+        exempt={check: reason for entry in entries for check, reason in entry.exempt.items()},
+    )
 
 
 def create_encoding(name: str, **shape: object) -> Encoding:
@@ -107,12 +147,7 @@ def create_encoding(name: str, **shape: object) -> Encoding:
       )
     )
     """
-    runs = list(_runs("name", name))
-    if len(runs) != 1:
-        raise ValueError(
-            f"name must be one encoding, or scalings joined by +: parse_encodings({name!r}, …) makes several"
-        )
-    return _created(runs[0], shape)
+    return find(name).create(**shape)
 
 
 def parse_encodings(recipe: str, **shape: object) -> list[Encoding]:
@@ -123,32 +158,8 @@ def parse_encodings(recipe: str, **shape: object) -> list[Encoding]:
     >>> parse_encodings("rope+alibi", head_dim=64, num_heads=2)
     [RoPE(64, base=10000, layout='half'), ALiBi(2, slopes=(0.0625, 0.003906))]
     """
-    return [_created(run, shape) for run in _runs("recipe", recipe) if run[0].encoding is not None]
-
-
-def _runs(argument: str, recipe: str) -> Iterator[list[Entry]]:
-    """The entries that names joined by ``+`` mean, scalings that follow one another together."""
-    entries = [find(name.strip()) for name in _text(argument, recipe).split("+")]
-    runs = [(scales, list(run)) for scales, run in groupby(entries, lambda entry: entry.scaling is not None)]
-    for scales, run in runs:
-        yield from [run] if scales else [[entry] for entry in run]
-
-
-def _created(run: list[Entry], shape: Mapping[str, object]) -> Encoding:
-    """One encoding: of one entry, or a rotation under several scalings, of which each takes those options it knows."""
-    first, *more = run
-    if not more:
-        return first.create(**shape)
-    known = {*SHAPE, "dtype", "device"}.union(*(entry.takes for entry in run))
-    unknown = next((word for word in shape if word not in known), None)
-    if unknown is not None:
-        names = "+".join(entry.name for entry in run)
-        raise ValueError(f"{names} has no option {unknown!r}{nearest(unknown, sorted(known))}")
-    ropes = [
-        cast("RoPE", entry.create(**{w: v for w, v in shape.items() if w in (*SHAPE, "dtype", "device", *entry.takes)}))
-        for entry in run
-    ]
-    return ropes[0].replace(scaling=nn.Sequential(*(rope.scaling for rope in ropes if rope.scaling is not None)))
+    entries = map(find, names_in(recipe))
+    return [entry.create(**shape) for entry in entries if entry.encoding is not None]
 
 
 def _text(name: str, value: object) -> str:

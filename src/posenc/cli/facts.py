@@ -18,7 +18,7 @@ FACTS = (
 
 def facts_of(entry: Entry) -> dict[str, Any]:
     """The facts of the catalogue, and how to import and create the encoding."""
-    classes = [cls for cls in (entry.encoding, entry.scaling) if cls is not None]
+    classes = _classes(entry)
     imported: dict[str, list[str]] = {}
     for cls in classes:
         imported.setdefault(package_of(cls), []).append(cls.__name__)
@@ -32,6 +32,11 @@ def facts_of(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _classes(entry: Entry) -> list[type]:
+    """The encoding and its scalings."""
+    return [cls for cls in (entry.encoding, *(each.scaling for each in (entry, *entry.then))) if cls is not None]
+
+
 def package_of(cls: type) -> str:
     """The package that a class is imported from: posenc itself for the most used ones, else its hook point's."""
     return "posenc" if cls.__name__ in posenc.__all__ else cls.__module__.rpartition(".")[0]
@@ -40,9 +45,7 @@ def package_of(cls: type) -> str:
 def options_of(entry: Entry) -> list[dict[str, Any]]:
     """Each option of the class and of its scaling: name, default as text (None: required), and meaning."""
     options = []
-    for cls in (entry.encoding, entry.scaling):
-        if cls is None:
-            continue
+    for cls in _classes(entry):
         meanings = meanings_of(inspect.getdoc(cls) or "")
         for name, parameter in inspect.signature(cls).parameters.items():
             needed = parameter.default is inspect.Parameter.empty

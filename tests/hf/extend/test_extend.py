@@ -81,7 +81,7 @@ def test_turns_as_a_model_that_was_built_with_this_block(method: str) -> None:
     "method",
     [
         pytest.param(m, marks=[pytest.mark.slow] if m in LIKE_OTHERS else [])
-        for m in (*METHODS, "yarn+resonance")
+        for m in (*METHODS, "yarn+resonance", "longrope+resonance")
         if m not in (*BLOCKS, BY_NEEDLES)  # whose documents need more tokens than these: test_longrope2.py
     ],
 )
@@ -94,6 +94,9 @@ def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path
     assert (logits(again, ids) - before).abs().max() > 0.05
     assert not list(tmp_path.glob("*.work"))
     assert "vLLM" in (tmp_path / "out" / "SERVING.md").read_text()
+    if method.endswith("+resonance"):
+        wavelengths = 2 * torch.pi / read_rope(extension.model.config.to_dict()).layers["all"].spectrum(TARGET).theta
+        assert (wavelengths - wavelengths.round()).abs().max() < 1e-6 * TARGET
     if extension.config:  # a rope type: both spellings say it, each by itself
         written = json.loads((tmp_path / "out" / "config.json").read_text())
         newer = {key: value for key, value in written.items() if key not in ("rope_theta", "rope_scaling")}

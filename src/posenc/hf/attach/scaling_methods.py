@@ -2,7 +2,7 @@
 
 pi  ntk  part_ntk  ntk_by_parts  yarn  yarn_by_turns  llama3     each also with +resonance
 dynamic_ntk                                                      depends on the current length
-longrope                                                         factors searched on the model's own loss
+longrope                                 factors searched on the model's own loss, also with +resonance
 longrope2                                                        critical pair and factors, searched by needles
 self_extend  rerope  leaky_rerope  dual_chunk  string            remapped distances, unchanged frequencies
 lm_infinite  streaming_llm                                       windows plus the first tokens
@@ -28,6 +28,7 @@ from posenc.rotary.rope import RoPE
 
 SEARCHED, BY_NEEDLES, AUTO = "longrope", "longrope2", "auto"
 RESONANT = "+resonance"
+SEARCHES = (SEARCHED, SEARCHED + RESONANT)
 _TRAINING = ("progressive", "drope")
 DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
 SCALED = (*FACTORED, "dynamic_ntk")
@@ -46,10 +47,9 @@ def check_method(method: object) -> str:
         near = difflib.get_close_matches(str(name), METHODS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {shown(method)}{hint}")
-    if method != name and name not in FACTORED:
-        raise ValueError(
-            f"method: {RESONANT} rounds the frequencies of a factor ({', '.join(FACTORED)}), got {method!r}"
-        )
+    if method != name and name not in (*FACTORED, SEARCHED):
+        rounded = ", ".join((*FACTORED, SEARCHED))
+        raise ValueError(f"method: {RESONANT} rounds the frequencies of a factor ({rounded}), got {method!r}")
     return method
 
 

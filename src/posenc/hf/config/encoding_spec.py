@@ -274,4 +274,5 @@ def describe_spec(line: EncodingSpec) -> tuple[str, str]:
     cls = "" if entry.encoding is None else entry.encoding.__name__
     inner = f"scaling={entry.scaling.__name__}({options})" if entry.scaling is not None else options
     whose = "one for all layers" if line["shared"] else "one for each layer"
-    return f"{entry.name}: {entry.title} ({entry.hook_point}), {whose}", f"{cls}({inner})"
+    call = f"create_encoding({entry.name!r}, {options})" if entry.then else f"{cls}({inner})"
+    return f"{entry.name}: {entry.title} ({entry.hook_point}), {whose}", call

@@ -52,7 +52,7 @@ from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules
-from posenc.hf.attach.scaling_methods import SEARCHED
+from posenc.hf.attach.scaling_methods import SEARCHES
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
 from posenc.hf.evaluate.search import SIZES
@@ -112,7 +112,7 @@ class Evaluator:
         if method.name == CUT and (task == PERPLEXITY or length <= self.trained):
             method, length = Method(AS_IS), min(length, self.trained)  # the same tokens in the same model
         name = str(method) if method.name in UNCHANGED else f"{method.name} to {target}"
-        if method.name == SEARCHED:
+        if method.name in SEARCHES:
             name += f" by search {self.search}"
         if task == PERPLEXITY:
             how = f"last {self.scored} of {max(self.lengths)}"
@@ -342,7 +342,7 @@ def evaluate(
         live, tokenizer, trained=trained, lengths=chosen_lengths, scored=scored, answer_tokens=answer_tokens,
         depths=depths, log=logs[0], known=logs[1:], progress=progress,
     )  # fmt: skip
-    targets = [m.target(trained, max(chosen_lengths)) for m in chosen_methods if m.name == SEARCHED]
+    targets = [m.target(trained, max(chosen_lengths)) for m in chosen_methods if m.name in SEARCHES]
     items, pieces = _items(documents, evaluator.encode, max(chosen_lengths), count, max(targets, default=None))
     check_vocabulary(torch.cat([*(item.tokens for item in items), *pieces]), live)
     evaluator.search = search_digest(evaluator.weights, trained, search or SIZES, pieces, scored)

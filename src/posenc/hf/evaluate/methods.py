@@ -18,7 +18,7 @@ from posenc.evaluation.report import AS_IS, CHUNKED, CUT
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach import detach
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
-from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, SEARCHED, check_method
+from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
 from posenc.hf.evaluate.search import FactorSearch
 from posenc.search import Settings
 
@@ -95,9 +95,12 @@ def applied(
             yield
         finally:
             detach(rotations.model)
-    elif method.name == SEARCHED:
-        searcher = FactorSearch(rotations, original_length=trained, length=target, last=scored, settings=search, seed=0)
-        path = None if folder is None else folder / f"longrope-{target}-{digest}.json"
+    elif method.name in SEARCHES:
+        searcher = FactorSearch(
+            rotations, original_length=trained, length=target, last=scored, settings=search, seed=0,
+            resonant=method.name.endswith(RESONANT),
+        )  # fmt: skip
+        path = None if folder is None else folder / f"{method.name}-{target}-{digest}.json"
         factors = _searched_factors(searcher, [piece[:target] for piece in pieces], trained, target, path)
         with rotations.temporarily(searcher.config((1.0,) * searcher.pairs, factors)):
             yield

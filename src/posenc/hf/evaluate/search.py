@@ -21,6 +21,8 @@ from posenc.evaluation.likelihood import token_losses
 from posenc.evaluation.needles import ScoredText
 from posenc.frequencies.longrope import gain_of
 from posenc.frequencies.modules import LongRoPE
+from posenc.frequencies.resonance import Resonance
+from posenc.frequencies.spectrum import Spectrum
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.search import Candidate, CriticalPairs, Progress, Settings, critical_pairs, search_longrope2
 from posenc.search import search as search_factors
@@ -40,11 +42,12 @@ class FactorSearch:
         settings: sizes of the search.
         seed: of the search.
         gain: on queries and keys, under both sets of factors; None: LongRoPE's for ``length``.
+        resonant: whether wavelengths are rounded to whole tokens under all factors, those of the search too.
     """
 
     def __init__(
         self, rotations: RotaryModules, *, original_length: int, length: int, last: int, settings: Settings, seed: int,
-        gain: float | None = None,
+        gain: float | None = None, resonant: bool = False,
     ) -> None:  # fmt: skip
         ropes = rotations.long_range_ropes(original_length)
         if len(ropes) > 1:
@@ -59,7 +62,7 @@ class FactorSearch:
                 f"model: its frequencies are scaled already, which the search cannot start from: use {advice}"
             )
         self.rotations, self.original_length, self.length = rotations, original_length, length
-        self.last, self.settings, self.seed = last, settings, seed
+        self.last, self.settings, self.seed, self.resonant = last, settings, seed, resonant
         self.gain = gain_of("su" if gain is None else gain, length / original_length, original_length)
 
     @property
@@ -69,11 +72,19 @@ class FactorSearch:
 
     def config(self, short: Sequence[float], long: Sequence[float]) -> dict[str, object]:
         """The configuration with these factors."""
+        if self.resonant:
+            short, long = (self._rounded(factors) for factors in (short, long))
         scaling = LongRoPE(
             short, long, original_length=self.original_length, factor=self.length / self.original_length, gain=self.gain
         )
         rope = self.rope.replace(scaling=scaling)
         return self.rotations.config_with({self.kind: rope}, self.original_length, self.length)
+
+    def _rounded(self, factors: Sequence[float]) -> list[float]:
+        """The factors under which wavelengths are whole numbers of tokens, the nearest ones."""
+        theta = self.rope.spectrum().theta
+        resonant = Resonance()(Spectrum(theta / theta.new_tensor(factors))).theta
+        return [float(factor) for factor in theta / resonant]
 
     def search(
         self,

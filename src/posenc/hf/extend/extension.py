@@ -41,7 +41,7 @@ from posenc.evaluation.report import AS_IS, CUT, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach import detach
 from posenc.hf.attach.loading import is_folder_of_transformers, load_causal_lm, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
-from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, SEARCHED, check_method
+from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
 from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, Item
 from posenc.hf.evaluate.methods import Method
 from posenc.hf.evaluate.search import SIZES, FactorSearch
@@ -318,10 +318,10 @@ class _Change:
         self.windows, self.planned, self.pieces, self.work, self.progress = windows, planned, pieces, work, progress
         self.searcher: FactorSearch | None = None
         self.documents = needle_documents(windows.before, tokenizer, length, pieces) if method == BY_NEEDLES else []
-        if method in (SEARCHED, BY_NEEDLES):
+        if method in (*SEARCHES, BY_NEEDLES):
             self.searcher = FactorSearch(
                 rotations, original_length=original, length=length, last=windows.last, settings=sizes, seed=seed,
-                gain=1.0 if self.documents else None,
+                gain=1.0 if self.documents else None, resonant=method.endswith(RESONANT),
             )  # fmt: skip
 
     def check_applicable(self) -> None:
@@ -372,7 +372,7 @@ class _Change:
 
         Where the length matters, decoding crosses the original one; elsewhere a short text shows as much.
         """
-        length_dependent = self.method in (SEARCHED, BY_NEEDLES, "dynamic_ntk")
+        length_dependent = self.method in (*SEARCHES, BY_NEEDLES, "dynamic_ntk")
         crosses = length_dependent or self.method in DISTANCES
         least = self.original + _STEPS // 2 if crosses else _SHORT
         return min(self.length, least), length_dependent
