@@ -12,7 +12,7 @@ from torch import Tensor
 from posenc import ALiBi, DynamicNTK, Encoding, ForgetGate, RoPE, T5Bias, attention
 from posenc.score import CoPE, PaTH, Shaw, XPos
 from posenc.weight import StickBreaking
-from tests.samples import gap
+from tests.samples import gap, qkv
 
 HEADS, WIDTH, DIM, LENGTHS = 4, 8, 16, (7, 12, 19)
 LISTS: dict[str, Callable[[], Sequence[Encoding]]] = {
@@ -111,6 +111,15 @@ def test_values_of_another_width_and_strides_compile_for_every_length(value_dim:
         return attention(q, k, v, [bias], backend="sdpa")
 
     assert gap(torch.compile(call, backend="aot_eager", dynamic=True)(q, k, v), call(q, k, v)) < 1e-12
+    torch._dynamo.reset()
+
+
+def test_shared_key_heads_of_any_number_compile():
+    """Whether heads share keys is a symbol under dynamic sizes, which SDPA does not take for a bool."""
+    torch._dynamo.reset()
+    q, k, v = qkv(1, 6, 2, num_kv_heads=3)
+    built = torch.compile(lambda *qkv: attention(*qkv), backend="eager", fullgraph=True, dynamic=True)
+    assert gap(built(q, k, v), attention(q, k, v)) < 1e-6
     torch._dynamo.reset()
 
 

@@ -132,7 +132,7 @@ def kernel(
     if few_on_gpu and mask is None and _flash_takes(q, k, v):
         by_flash: Tensor = _flash(q, k, v, 0.0, causal, scale=scale)[0]
         return by_flash
-    shared = heads != num_kv_heads
+    shared = True if heads != num_kv_heads else False  # noqa: SIM210  a compiler's SymBool is no bool; a branch is
     as_rows = shared and _few(queries, mask) and not (on_gpu and mask is None)
     if as_rows:
         group = heads // num_kv_heads

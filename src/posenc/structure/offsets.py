@@ -35,7 +35,7 @@ class Raster(NamedTuple):
         """How far ``index`` (tokens,) goes so from its beginning."""
         ones = torch.cat([index.diff() == 1, index.new_zeros(1, dtype=torch.bool)])
         width = int((~ones).int().argmax()) + 1  # argmax finds the first: where a line ends
-        step = int(index[width] - index[0]) if len(index) > width else width
+        step = max(int(index[width] - index[0]), 0) if len(index) > width else width  # a view cannot step back
         at = torch.arange(len(index), device=index.device)
         follows = index == index[0] + at // width * step + at % width
         count = len(index) if bool(follows.all()) else int((~follows).int().argmax())

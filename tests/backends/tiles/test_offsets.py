@@ -33,6 +33,7 @@ CALLS = {
     "another picture's keys": (PICTURE, {"k_pos": grid(7, 11) + 2}),
     "mask": (with_prefix(PICTURE), {"mask": SOME}),
     "steps": (grid(8, 15) * 2, {}),
+    "lines from the bottom": (PICTURE.view(10, 12, 2).flip(0).flatten(0, 1), {}),
 }
 
 
