@@ -36,7 +36,6 @@ GOALS = {  # most times of the base, forward and forward + backward; the other r
     "posenc PaTH-FoX": (2.5, 2.5),
     "posenc DAPE": (3.0, 4.0),
     "posenc DAPE over FIRE": (4.0, 5.0),
-    "posenc KERPLE's weight": (2.0, 2.0),
     "posenc mixture of RoPE, ALiBi and NoPE": (1.5, 1.5),
 }
 BASE = "SDPA, causal, no encoding"

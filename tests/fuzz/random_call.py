@@ -225,6 +225,7 @@ SCORE[3] = SCORE[2]
 WEIGHT = ["StickBreaking", "AttentionSink"]
 GRID = {*ROTARY[3], *BIAS[3], "DAPE", "DecomposedRelative"}
 LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "SelectiveRoPE", "RePo", "GRAPEContext"}
+MULTIPLIED = {"FoPE", "SSMax", "LogN", "StepTemperature", "PowerTemperature"}  # queries times up to 10
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
@@ -403,7 +404,7 @@ def draw_call(
         encodings = [e if s.kind in remaining else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
     batch = 1 if keys > 60 else draw.choice([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []
-    huge = not (dtype == torch.float16 and "FoPE" in kinds)  # whose sums multiply by up to ten: beyond float16's range
+    huge = dtype != torch.float16 or not set(kinds) & MULTIPLIED
     shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.num_kv_heads, keys, sizes.head_dim))
     for name, shape in (*zip("qk", shapes, strict=True), ("v", (sizes.num_kv_heads, keys, sizes.value_dim))):
         tensor, size = (

@@ -20,6 +20,7 @@ Checked against: transformers' Llama 4, Ministral 3, Mistral 4 and Mistral Large
     n; for SSMax, which has no official code, numpy by the formula.
 Departs from the source: f is computed in float32 or better; Mistral Large 4 rounds scale and bias to half precision
     first.
+Limits: backends multiply queries by f in their dtype: in float16 f · |q| has to stay below 65,504.
 """
 
 from __future__ import annotations
