@@ -62,6 +62,7 @@ def test_entries_say_what_readers_need(name):
         assert text.strip()
     assert entry.extension.strip(), "say what can be done about lengths that were not trained"
     assert entry.used_in.strip(), "say which models have it, or that none is known"
+    assert entry.avoid.strip(), "say when not to use it"
     assert set(entry.reads.split(" and ")) <= set(READS), f"say what it reads, of {', '.join(READS)}"
     assert re.search("arXiv|no paper", entry.source)
     assert all(reason.strip() for reason in entry.exempt.values())

@@ -11,7 +11,7 @@ from posenc.catalogue import CATALOGUE, Entry
 
 _HEADS = (
     "method", "acts on", "kind", "learned", "parameters", "cost", "beyond the training length",
-    "extends trained models", "used in", "measured in",
+    "extends trained models", "used in", "when not to use it", "measured in",
 )  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def _row(entry: Entry) -> list[str]:
         PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
         entry.kind, "learned" if entry.learned else "fixed", escaped(entry.parameters), escaped(entry.cost),
         escaped(entry.past_training), "yes" if entry.extends_context else "no", linked(escaped(entry.used_in)),
+        linked(escaped(entry.avoid)),
         ", ".join(f"[{name}](results/{name})" for name in tables_of(entry.name)),
     ]  # fmt: skip
 

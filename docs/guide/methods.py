@@ -66,8 +66,9 @@ def short_title(entry: Entry) -> str:
 def page_of(entry: Entry) -> str:
     """The whole page, as Markdown: the formula on top, then the problem that it solves."""
     problem, text = written(entry)
-    parts = [f"# {title_of(entry)}", _formula(entry), problem, _code(entry), _picture(entry), text, _facts(entry)]
-    parts += [_definition(entry), _measured(entry), _sources(entry), _api(entry)]
+    avoid = f"**When not to use it:** {linked(escaped(entry.avoid))}."
+    parts = [f"# {title_of(entry)}", _formula(entry), problem, avoid, _code(entry), _picture(entry), text]
+    parts += [_facts(entry), _definition(entry), _measured(entry), _sources(entry), _api(entry)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -54,6 +54,7 @@ class Entry:
         reads: what a score depends on apart from q·k, of `READS`, joined by " and ".
         extension: what can be done about lengths that were not trained.
         used_in: released models that have it, with their sources; or that none is known.
+        avoid: when not to use it: by definition, or with a source.
         scaling: of the frequencies of a rotation; its options and the encoding's are given alike.
         then: scalings that act on the same rotation after its own, of names joined by ``+``.
         extends_context: whether it extends the context of models that were trained without it.
@@ -73,6 +74,7 @@ class Entry:
     reads: str = ""
     extension: str = ""
     used_in: str = ""
+    avoid: str = ""
     scaling: type[_Scaling] | None = None
     then: tuple[Entry, ...] = ()
     extends_context: bool = False

@@ -131,4 +131,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none needed by its definition; smaller slopes reach farther",
     used_in="BLOOM (arXiv 2211.05100); MPT (as in transformers 5.23)",
+    avoid="where a far token must be found again: weights decay with distance, whatever the tokens say",
 )

@@ -83,4 +83,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none needed by its definition",
     used_in="CROMA (arXiv 2311.00566)",
+    avoid="where direction matters: a key to the left costs as much as one above",
 )

@@ -150,4 +150,5 @@ ENTRY = Entry(
     reads="distances",
     extension="the window of training as unit, and training at the larger one",
     used_in="Swin Transformer V2 (arXiv 2111.09883)",
+    avoid="where a bias must be able to hide keys: it stays between 0 and 16",
 )

@@ -140,6 +140,7 @@ ENTRIES = (
         reads="distances",
         extension="none needed by its definition",
         used_in="its paper's own models; no other is known to us",
+        avoid="where far keys may deserve more weight than near ones: its kernels only fall with distance",
     ),
     Entry(
         name="bam",
@@ -153,6 +154,7 @@ ENTRIES = (
         reads="distances",
         extension="none needed by its definition",
         used_in="its paper's own models; no other is known to us",
+        avoid="where the bias must fall with distance: training may make an exponent negative",
         defaults=lambda shape: {"kind": "bam"},
     ),
 )

@@ -93,4 +93,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none needed by its definition",
     used_in="its paper's own models; no other is known to us",
+    avoid="where the strength of the decay should be learned: it has no parameters",
 )

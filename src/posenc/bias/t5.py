@@ -156,4 +156,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none needed by its definition; far keys share the last bucket",
     used_in="T5 (arXiv 1910.10683); mT5 (arXiv 2010.11934)",
+    avoid="where far distances must be told apart: beyond half of the buckets, ever more of them share one number",
 )

@@ -172,4 +172,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none needed by its definition; far keys share the last bucket",
     used_in="LayoutLMv2 (arXiv 2012.14740); UDOP (arXiv 2212.02623)",
+    avoid="where a bias must depend on row and column jointly: it is a sum over axes",
 )

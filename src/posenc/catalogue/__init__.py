@@ -25,6 +25,7 @@ NOPE = Entry(
     reads="nothing",
     extension="none of its own; scores may be sharpened as texts grow, or a window set",
     used_in="every fourth layer of Llama 4, Command A and EXAONE 4.0 (as in transformers 5.23)",
+    avoid="in an encoder: without a causal mask, permuting the tokens only permutes the outputs",
 )
 
 

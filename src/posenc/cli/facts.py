@@ -12,7 +12,7 @@ from posenc.catalogue.measured import tables_with
 
 FACTS = (
     "name", "hook_point", "title", "formula", "source", "parameters", "cost", "past_training", "reads", "kind",
-    "learned", "extension", "used_in",
+    "learned", "extension", "used_in", "avoid",
 )  # fmt: skip
 
 

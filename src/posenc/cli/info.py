@@ -14,7 +14,7 @@ from posenc.cli.facts import facts_of, options_of
 _LABELS = {
     "name": "name", "formula": "formula", "hook_point": "acts on", "source": "source", "parameters": "parameters",
     "cost": "costs", "past_training": "beyond training",
-    "reads": "reads", "extension": "extension", "used_in": "used in",
+    "reads": "reads", "extension": "extension", "used_in": "used in", "avoid": "do not use it",
     "class": "class", "import": "import", "example": "for a model",
 }  # fmt: skip
 

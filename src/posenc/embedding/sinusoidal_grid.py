@@ -201,4 +201,5 @@ ENTRY = Entry(
     extension="coordinates rescaled to the training range",
     used_in="MAE (arXiv 2111.06377); DiT (arXiv 2212.09748); Stable Diffusion 3 (arXiv 2403.03206); CogVideoX-2B "
     "(arXiv 2408.06072)",
+    avoid="where logits must depend on the offset between two patches alone",
 )

@@ -185,6 +185,7 @@ ENTRY = Entry(
     reads="distances and lengths",
     extension="is itself an extension: trained on sampled scales up to max_factor",
     used_in="its paper's own models; no other is known to us",
+    avoid="without training: an untrained one is NTK-aware scaling",
     extends_context=True,
     defaults=_dynamics,
     exempt={"common_shift": NO_SHIFT},

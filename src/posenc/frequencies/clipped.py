@@ -90,5 +90,6 @@ ENTRY = Entry(
     reads="distances",
     extension="is itself one, trained for or put in later",
     used_in="its paper's own models; no other is known to us",
+    avoid="on a checkpoint that cannot be trained further and relies on its slowest pairs",
     defaults=_slowest_third,
 )

@@ -65,4 +65,5 @@ ENTRY = Entry(
     reads="distances",
     extension="a scaling of the frequencies before it, such as YaRN",
     used_in="its paper's own models; no other is known to us",
+    avoid="alone, to extend a context: pairs with wavelengths above the training length gain nothing",
 )

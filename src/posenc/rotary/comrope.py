@@ -243,6 +243,7 @@ ENTRIES = (
         reads="distances",
         extension="coordinates rescaled to the training range",
         used_in="its paper's own models; no other is known to us",
+        avoid="on a checkpoint that cannot be trained further; axial RoPE needs no parameters and no matrix products",
         defaults=_block_of_each_axis,
     ),
     Entry(
@@ -257,6 +258,7 @@ ENTRIES = (
         reads="distances",
         extension="coordinates rescaled to the training range",
         used_in="its paper's own models; no other is known to us",
+        avoid="on a checkpoint that cannot be trained further; axial RoPE needs no parameters and no matrix products",
         defaults=_largest_block,
     ),
 )

@@ -167,5 +167,6 @@ ENTRY = Entry(
     reads="positions",
     extension="coordinates rescaled to the training range",
     used_in="its paper's own models; no other is known to us",
+    avoid="where logits must depend on offsets alone: rotations of different axes do not commute",
     exempt={"common_shift": "with generators that do not commute scores depend on absolute positions"},
 )

@@ -171,5 +171,6 @@ ENTRY = Entry(
     reads="distances",
     extension="any scaling of its frequencies",
     used_in="its paper's own models; no other is known to us",
+    avoid="with fewer key heads than axes: a key head reads one axis",
     defaults=_heads,
 )

@@ -201,4 +201,5 @@ ENTRY = Entry(
     reads="distances",
     extension="coordinates rescaled to the training range",
     used_in="its paper's own models; Mochi, with frequencies of its own (diffusers 0.42, transformer_mochi.py)",
+    avoid="on a checkpoint that cannot be trained further: each layer learns its frequencies",
 )

@@ -223,5 +223,6 @@ ENTRY = Entry(
     reads="distances",
     extension="any scaling of its frequencies",
     used_in="Qwen2-VL (arXiv 2409.12191); Qwen2.5-VL (arXiv 2502.13923); Ideogram 4 (diffusers 0.42)",
+    avoid="for text alone: with equal positions on all axes it is RoPE",
     defaults=_sections,
 )

@@ -165,6 +165,7 @@ ENTRY = Entry(
     reads="distances and content",
     extension="none of its own; its paper uses it unchanged at longer contexts",
     used_in="its paper's own models; no other is known to us",
+    avoid="on a checkpoint trained with RoPE, or where queries and keys may not become twice as wide",
     exempt={
         "rotary_shapes": "every channel becomes a point of the plane, so heads are twice as wide",
         "rotation_is_linear": "strengths are softplus of the channels",

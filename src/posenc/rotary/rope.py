@@ -240,5 +240,7 @@ ENTRY = Entry(
     past_training="angles never seen in training",
     reads="distances",
     extension="any scaling of its frequencies, best with a short training; or a window",
-    used_in="Llama (arXiv 2302.13971); PaLM (arXiv 2204.02311); GPT-NeoX-20B (arXiv 2204.06745)",
+    used_in="Llama 3 (arXiv 2407.21783); Qwen3 (arXiv 2505.09388); DeepSeek-V3 (arXiv 2412.19437); gpt-oss "
+    "(arXiv 2508.10925)",
+    avoid="beyond the training length, unless its frequencies are scaled, a window is set or training goes on there",
 )

@@ -146,4 +146,5 @@ ENTRY = Entry(
     reads="distances",
     extension="scalings of frequencies, as RoPE's",
     used_in="its paper's own models; no other is known to us",
+    avoid="on a checkpoint trained with RoPE: its imaginary heads would compute another dot product",
 )

@@ -383,6 +383,7 @@ ENTRIES = (
         reads="content",
         extension="none of its own",
         used_in="its paper's own models; no other is known to us",
+        avoid="where keys are not in the order of the text: phases are sums over the tokens before",
         defaults=a_key_head_per_query_head,
         exempt=IN_ORDER,
     ),
@@ -398,6 +399,7 @@ ENTRIES = (
         reads="distances and content",
         extension="none needed: like ALiBi, it decays with distance",
         used_in="its paper's own models; no other is known to us",
+        avoid="where a far token must be found again whatever the query: weights decay with distance",
     ),
     Entry(
         name="grape_ap",
@@ -412,6 +414,7 @@ ENTRIES = (
         reads="content and positions",
         extension="none of its own",
         used_in="its paper's own models; no other is known to us",
+        avoid="where the cache must stay small: it holds path_dim more numbers per head and key",
         defaults=_path_of_a_head,
         exempt={
             "common_shift": "keys are rotated and queries are not, so absolute positions matter",

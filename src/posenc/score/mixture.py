@@ -279,5 +279,6 @@ ENTRY = Entry(
     reads="distances",
     extension="as its members",
     used_in="none known to us",
+    avoid="on a checkpoint that cannot be trained further: the shares of its members are learned",
     defaults=_rotation_bias_or_neither,
 )

@@ -253,6 +253,7 @@ ENTRY = Entry(
     reads="content",
     extension="none of its own; its paper joins it with forget gates",
     used_in="its paper's own models; no other is known to us",
+    avoid="next to a rotation: reflections of rotated vectors depend on no distance",
     defaults=a_key_head_per_query_head,
     exempt=IN_ORDER,
 )

@@ -248,6 +248,7 @@ ENTRY = Entry(
     reads="content",
     extension="none of its own",
     used_in="its paper's own models; no other is known to us",
+    avoid="where keys are not in the order of the text: angles are sums over the tokens so far",
     defaults=a_key_head_per_query_head,
     exempt=IN_ORDER,
 )

@@ -136,5 +136,6 @@ ENTRY = Entry(
     reads="distances and content",
     extension="none needed by its definition; far keys share the last vector",
     used_in="Music Transformer (arXiv 1809.04281)",
+    avoid="where distances beyond max_distance must be told apart: they share one vector",
     exempt={"fractional_positions": "a table has no rows between rows"},
 )

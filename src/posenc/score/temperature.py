@@ -291,6 +291,7 @@ ENTRIES = (
         reads="lengths",
         extension="is itself one: scores are sharpened as rows grow",
         used_in="its paper's own models; no other is known to us",
+        avoid="on a checkpoint that cannot be trained further: it changes logits at every length",
         exempt={"positions_matter": "the number of keys is read, not where they are"},
     ),
     Entry(
@@ -305,6 +306,7 @@ ENTRIES = (
         reads="positions",
         extension="is itself one: scores are sharpened past the training length",
         used_in="Qwen (arXiv 2309.16609)",
+        avoid="to change texts within original_length: it does nothing there",
         exempt={"common_shift": "reads where a query is, not how far from its keys"},
     ),
     Entry(
@@ -319,6 +321,7 @@ ENTRIES = (
         reads="positions",
         extension="is itself one: scores are sharpened step by step",
         used_in="Llama 4, Ministral 3 and Mistral 4 (as in transformers 5.23)",
+        avoid="for order: it tells no two keys apart, and does nothing below the first step",
         exempt={"common_shift": "reads where a query is, not how far from its keys"},
     ),
     Entry(
@@ -333,6 +336,7 @@ ENTRIES = (
         reads="positions",
         extension="is itself one: scores are sharpened by a power of the position",
         used_in="Beam (as in transformers 5.23)",
+        avoid="on a checkpoint trained without it: it changes logits at every length",
         exempt={"common_shift": "reads where a query is, not how far from its keys"},
     ),
 )

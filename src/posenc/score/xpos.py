@@ -207,4 +207,5 @@ ENTRY = Entry(
     reads="distances",
     extension="its scores decay with distance; the paper adds attention by blocks",
     used_in="Kosmos-1 (arXiv 2302.14045)",
+    avoid="without a causal mask: for later keys its factor grows with distance",
 )
