@@ -14,6 +14,22 @@ _HEADS = (
     "extends trained models", "used in", "when not to use it", "measured in",
 )  # fmt: skip
 
+_INTRODUCTIONS = """Where learners often begin. [Thirteen common rules](decision.md) are checked there against evidence.
+
+- [The positional encoding](https://kazemnejad.com/blog/transformer_architecture_positional_encoding/):
+  from integers and binary digits to sinusoids
+- [You could have designed state of the art positional encoding](https://huggingface.co/blog/designing-positional-encoding):
+  step by step to RoPE
+- [Rotary embeddings: a relative revolution](https://blog.eleuther.ai/rotary-embeddings/): RoPE, by its early users
+- [Linear relationships](https://blog.timodenk.com/linear-relationships-in-the-transformers-positional-encoding/):
+  why a shift of sinusoids is a rotation
+- [Master positional encoding](https://towardsdatascience.com/master-positional-encoding-part-i-63c05d90a0c3/)
+- Why embeddings are added and not concatenated:
+  [r/MachineLearning](https://www.reddit.com/r/MachineLearning/comments/cttefo/comment/exs7d08/),
+  [tensor2tensor#1591](https://github.com/tensorflow/tensor2tensor/issues/1591),
+  [Cross Validated](https://stats.stackexchange.com/a/573525)
+"""
+
 
 def table() -> str:
     """Every method by what it needs, costs and guarantees, which models use it, and where it was measured."""
@@ -69,7 +85,7 @@ def bibliography() -> str:
     return (
         "# Bibliography\n\nThe papers that the methods rest on, by arXiv id; made from their sources.\n\n"
         + "\n".join(lines)
-        + "\n"
+        + f"\n\n## Introductions elsewhere\n\n{_INTRODUCTIONS}"
     )
 
 

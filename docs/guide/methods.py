@@ -79,7 +79,7 @@ def written(entry: Entry) -> tuple[str, str]:
         FileNotFoundError: for a method that nobody has written about.
     """
     problem, mark, rest = (WRITTEN / file_of(entry)).read_text(encoding="utf-8").partition("## ")
-    return problem.strip(), pictured(f"{mark}{rest}".strip())
+    return problem.strip(), f"{mark}{rest}".strip()
 
 
 def pictured(text: str) -> str:
