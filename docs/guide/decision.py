@@ -61,9 +61,8 @@ SITUATIONS: dict[str, Needs] = {
 }  # fmt: skip
 _INTRO = """# Which positional encoding?
 
-**For a new decoder language model: RoPE, in the half layout, unless one of the defaults below applies. To extend a
-trained one: the recipe that its model card documents, else YaRN.** Choose your model, paste its config, or describe
-a new one:
+**For a new decoder language model: RoPE, unless one of the defaults below applies. To extend a trained model: the
+recipe that its model card documents, else YaRN.** Choose your model, paste its config, or describe a new one:
 
 """
 _FORM = """<div id="recommend" markdown="0"><p>This form needs JavaScript. Without it:
