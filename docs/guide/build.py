@@ -12,12 +12,11 @@ import tempfile
 from pathlib import Path
 
 from guide.check import problems_of
-from guide.llms import llms_txt
 from guide.numbers import problems_of_pages
 from guide.pages import outdated
 from guide.records import ROOT
 from guide.search import trim
-from guide.stage import configuration, stage
+from guide.stage import stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
 _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
@@ -50,7 +49,6 @@ def build(out: Path) -> None:
         (site / "404.html").unlink()  # for servers alone
         _inline_font(site / "assets" / "guide.css")
         trim(site)
-        (site / "llms.txt").write_text(llms_txt(configuration(), Path(folder) / "docs"), encoding="utf-8")
         problems = problems_of(site)
         if problems:
             raise RuntimeError("the site has problems:\n" + "\n".join(problems))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from guide import engine_picture, lists, numbers
+from guide import lists, numbers
 from guide.decision import decision
 from guide.engine_page import engine_page
 from guide.records import ROOT, report_page
@@ -25,8 +25,8 @@ def outdated() -> dict[str, str]:
     """The files of a clone that differ from what would be generated, by name below docs."""
     from guide import embedded  # it reads every recorded run
 
-    made = {**committed_pages(), "assets/engines.svg": engine_picture.picture()}
-    made |= {"../src/posenc/catalogue/studies.json": embedded.embedded(), "assets/measured.svg": embedded.picture()}
+    made = {**committed_pages(), "assets/measured.svg": embedded.picture()}
+    made["../src/posenc/catalogue/studies.json"] = embedded.embedded()
     docs = ROOT / "docs"
     return {
         name: text

@@ -14,15 +14,18 @@ from typing import Any
 
 import pandas as pd
 
-from guide.engine_picture import engines_off, engines_tried
 from guide.records import RESULTS, ROOT, records_frame, run_of
 from posenc.catalogue import CATALOGUE
 from posenc.evaluation import statistics
 from posenc.evaluation.report import PERPLEXITY
+from posenc.hf.serving.table import CONVERTER, MLX, SGLANG, VLLM, engine_result, engine_table, newest
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Key, Row, measured, values_of
 from posenc.lab.stats import mean_interval, paired
 
+ENGINES = (
+    VLLM, SGLANG, CONVERTER, MLX, "litgpt", "torchtitan", "torchtune", "unsloth", "exllamav3", "lmdeploy",
+)  # fmt: skip
 UNDER = " under "  # between the name of a row and its view, as in "rope under its window"
 ITS_WINDOW = "its window"
 
@@ -272,6 +275,27 @@ def _first_number(text: str) -> float:
     if number is None:
         raise ValueError(f"no number in {text!r}")
     return float(number[0].replace(",", ""))
+
+
+def engines_tried() -> int:
+    """Engines and libraries whose own code was measured; of llama.cpp its converter, which decides what it runs."""
+    return len(ENGINES)
+
+
+def engines_off() -> int:
+    """Those that compute at least one kind of rotation differently from transformers, without an error."""
+    return sum(_is_off(engine) for engine in ENGINES)
+
+
+def _is_off(engine: str) -> bool:
+    """Of any row and spelling that the engine was asked, as Llama where it was asked with Llama."""
+    for row, spellings in engine_table()["engines"][engine][newest(engine)]["rows"].items():
+        for spelling, entries in spellings.items():
+            asked = [model for entry in entries for model in entry["models"]]
+            result = engine_result(engine, row, spelling, "llama" if "llama" in asked else asked[0])
+            if result.wrong and result.gap is not None:
+                return True
+    return False
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (

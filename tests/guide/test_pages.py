@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-import posenc
 from posenc.catalogue import CATALOGUE
 
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
@@ -25,7 +24,6 @@ from guide.check import problems_of
 from guide.decision import LENGTHS, SITUATIONS, address, decision
 from guide.examples import example_of
 from guide.lists import bibliography, table
-from guide.llms import llms_txt
 from guide.mathml import with_mathml
 from guide.methods import file_of, page_of, short_title, written
 from guide.records import ROOT, measured
@@ -175,7 +173,7 @@ def test_relative_links_lead_to_files_of_the_tree(tmp_path: Path) -> None:
     assert dead_links(tmp_path / "a.md") == ["b.md"]
 
 
-def test_navigation_has_titles_for_people_and_every_page(tmp_path: Path) -> None:
+def test_navigation_has_titles_for_people_and_every_page() -> None:
     nav = configuration()["nav"]
     titles = dict(entries(nav))
     assert titles["methods/alibi.md"] == "ALiBi: attention with linear biases"
@@ -186,13 +184,6 @@ def test_navigation_has_titles_for_people_and_every_page(tmp_path: Path) -> None
         f"{folder}/{path.name}" for folder in ("learn", "howto") for path in (ROOT / "docs" / folder).glob("*.md")
     }
     assert not written_pages - titles.keys(), "pages that no reader would find"
-    for page in titles:
-        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / page).write_text(f"# About {page}\n\nIt says *this*. And that.\n", encoding="utf-8")
-    index = llms_txt(configuration(), tmp_path)
-    assert index.startswith(f"# posenc {posenc.__version__}\n\n> Positional encodings")
-    assert index.count("\n- [") == len(titles)
-    assert "\n- [About methods/alibi.md](methods/alibi.html): It says this. And that.\n" in index
 
 
 def entries(nav: object, title: str = "") -> list[tuple[str, str]]:
