@@ -54,45 +54,45 @@ def attention(
     softcap: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention under any list of encodings; the empty list is NoPE.
+    """Scaled dot-product attention under any list of positional encodings; the empty list is NoPE.
 
     Args:
         q: ``(batch, heads, queries, head_dim)``.
         k: ``(batch, num_kv_heads, keys, head_dim)``; heads a multiple of num_kv_heads (grouped-query attention).
         v: ``(batch, num_kv_heads, keys, value_dim)``.
-        encodings: rotary, bias, score and weight encodings, in the order in which they act within a place; a list, a
-            tuple, an ``nn.ModuleList`` or any other iterable.
+        encodings: rotary, bias, score and weight encodings, as any iterable, also an ``nn.ModuleList``. Those of one
+            hook point act in this order.
         q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
             One of them may be left out where queries and keys are the same tokens.
-        x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
-        token_states: instead of x, what each encoding's ``token_state(x)`` gave, one entry per encoding.
+        x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that read it.
+        token_states: instead of x, what each encoding's ``token_state(x)`` returned, one entry per encoding.
         mask: bool, True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` or
-            ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
-        segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query attends to
-            keys of its own document.
+            ``(batch, heads, queries, keys)``, sizes of 1 broadcast, except for keys. Padding: ``mask[:, None, :]``.
+        segments: the document of each token of packed sequences, ``(*batch, keys)``, or a pair for queries and keys; a
+            query attends only to keys of its own document.
         causal: True: query i attends to keys up to index i + keys − queries. ``"positions"``: keys whose position is
             not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys); encodings that go by
             the order of tokens (forget gates, stick-breaking, CoPE, PaTH, …) refuse shuffled keys. False: all.
-            None: True, and an error where positions have two or more coordinates, as of images, which must state it.
+            None: True; an error for positions of two or more coordinates, as in images: state it there.
         scale: factor on q·k, default 1/√head_dim.
-        length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
-            last position + 1 of the keys visible in a row, or in its document. That default is
-            not causal: earlier tokens' rotation changes as the sequence grows.
+        length: sequence length, tokens, for rotations that depend on it (dynamic NTK, LongRoPE, CLEX, …). Default: the
+            last visible position + 1 of each sequence, or document. That default is not causal: earlier tokens'
+            rotation changes as the sequence grows.
         window: tokens that a query attends to, its own included: keys less than this many tokens away, by index, or by
             position with ``causal="positions"``. None: all.
-        tolerance: share of a row's weight that backends may leave out, where weights decay with the distance
+        tolerance: share of a query's weight that backends may leave out where weights decay with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
-        backend: ``"auto"``, or a backend by name (`explain_backend` lists them); a backend that refuses raises.
+        backend: ``"auto"``, or a backend by name (`explain_backend` lists them), which raises where it cannot run.
         softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
-        dropout: probability with which a weight is dropped, the others being divided by 1 − dropout. It acts whenever
-            it is not 0, as in PyTorch's own function: pass it in training alone.
+        dropout: probability of dropping a weight; the others are divided by 1 − dropout. It applies whenever it is not
+            0, as in PyTorch's own function: pass it in training only.
 
     Returns:
         ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that attends to no key gets zeros. Hidden keys
         and values have no influence, but must be finite, as for PyTorch's own kernels: 0 · NaN is NaN.
 
     Raises:
-        ValueError: for anything that does not fit; the text names the argument.
+        ValueError: for anything that does not fit; the message names the argument.
 
     >>> from posenc import ALiBi, RoPE
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
@@ -185,7 +185,7 @@ def check_backend(backend: str) -> None:
 
 
 class Explanation(NamedTuple):
-    """Which backend a call would take, and why the others do not. Print it."""
+    """The backend that a call would use, and the reasons against the others. Print it."""
 
     backend: str
     how: str
@@ -207,7 +207,7 @@ def explain_backend(
     backend: Backend = "auto",
     **options: Unpack[AttentionOptions],
 ) -> Explanation:
-    """What `attention` would do with the same arguments: the chosen backend, and why each other one was not.
+    """Say which backend `attention` would choose for the same arguments, and why not the others.
 
     >>> from posenc import ALiBi
     >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)

@@ -45,22 +45,22 @@ def read_attention(
     queries: slice | None = None,
     **options: Unpack[AttentionOptions],
 ) -> Reading:
-    """The scores, weights and log-sum-exp of a call of `attention` with the same arguments.
+    """Return the scores, weights and log-sum-exp of an `attention` call with the same arguments.
 
     Args:
         q, k: as for `attention`.
         v: only for encodings whose scores read values (CoPE's ``gates="values"``); any width, and None for all others.
         encodings: any list, as for `attention`.
-        queries: which queries to read, a slice without a step; default all of them. The others cost nothing, unless
+        queries: which queries to read, a slice without a step; default all of them. The others are not computed, unless
             queries depend on one another (PaTH) or an encoding reads scores without a causal order by index.
         options: the other keywords of `attention`.
 
     Returns:
-        A `Reading`. ``weights @ v`` is the call's result but for what encodings read in addition to v (Shaw's values,
-        the vector of stick-breaking).
+        A `Reading`. ``weights @ v`` is the call's result, except for what encodings add to it (Shaw's values, the
+        vector of stick-breaking).
 
     Raises:
-        ValueError: for anything that does not fit; the text names the argument.
+        ValueError: for anything that does not fit; the message names the argument.
 
     >>> from posenc import ALiBi
     >>> q, k = torch.randn(2, 1, 8, 16, 64)

@@ -273,7 +273,7 @@ def prepare_call(
     """Validate a call, fill in its defaults, rotate queries and keys; takes the arguments of `AttentionOptions`.
 
     Raises:
-        ValueError: for anything that does not fit; the text names the argument.
+        ValueError: for anything that does not fit; the message names the argument.
     """
     check_tensors(q, k, v)
     axes = 0

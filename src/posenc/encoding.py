@@ -44,9 +44,9 @@ Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a va
 
 
 class Encoding(nn.Module):
-    """Anything that tells attention where tokens are. Subclass one of the five hook points, not this.
+    """Base class of all positional encodings. Subclass one of the five hook points, not this class.
 
-    Constructors also take ``dtype`` and ``device``, where there are parameters. Class attributes tell models and
+    Constructors also take ``dtype`` and ``device`` where there are parameters. Class attributes tell models and
     `posenc compare` how to use it.
     """
 
@@ -121,7 +121,7 @@ class RotaryEncoding(Encoding):
     """Acts on queries and keys before their dot product; linear in each of them.
 
     Two kinds need more than a token's position. Where ``length_dependent`` is True, frequencies depend on how many
-    tokens a row spans, and ``forward`` takes one more argument, ``length``: a number that the caller declares, or a
+    tokens a sequence spans, and ``forward`` takes one more argument, ``length``: a declared number, or a
     pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` computes. Where `cacheable` is
     False, keys rotated in one call are wrong in the next, so caches keep them unrotated.
     """
@@ -238,7 +238,7 @@ class ScoreEncoding(Encoding):
     """Changes the scores, given queries, keys and what `token_state` kept of the tokens.
 
     ``reads`` declares what it reads and ``scope`` how far it reaches. ``length_dependent``: it rotates q or k by
-    frequencies that depend on the length of a row, and gets `SequenceContext.row_lengths`.
+    frequencies that depend on the length of a sequence, and gets `SequenceContext.row_lengths`.
     """
 
     reads: Reads = Reads()

@@ -18,11 +18,11 @@ from posenc.encoding import Encoding
 
 
 def param_groups(model: nn.Module, *, lr: float, weight_decay: float = 0.1) -> list[dict[str, Any]]:
-    """A model's parameters in groups for `torch.optim.AdamW`, each parameter that is trained once.
+    """Group a model's trainable parameters for `torch.optim.AdamW`, with a learning rate for encodings.
 
     Args:
         model: any, with encodings of posenc anywhere inside it; also one that DDP wraps or FSDP2 shards.
-        lr: of weights outside of encodings. Encodings have it times their class's ``lr_multiplier``.
+        lr: learning rate outside of encodings. Encodings have it times their class's ``lr_multiplier``.
         weight_decay: of matrices outside of encodings. Vectors (biases, gains of norms) and encodings have none.
 
     Returns:

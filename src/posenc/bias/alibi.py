@@ -59,7 +59,7 @@ def _powers(num_heads: int, max_exponent: float) -> list[float]:
 
 
 class ALiBi(DistanceBias):
-    """Attention with linear biases.
+    """Subtract a penalty per token of distance from the attention logits: attention with linear biases.
 
     Args:
         num_heads: query heads.

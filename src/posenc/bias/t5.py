@@ -49,7 +49,7 @@ def bucket_starts(buckets: int, max_distance: int) -> list[int]:
 
 
 class T5Bias(DistanceBias):
-    """T5's relative position bias.
+    """Add a learned number per head and bucket of distances to the attention logits, as T5 does.
 
     Args:
         num_heads: query heads.
@@ -61,7 +61,7 @@ class T5Bias(DistanceBias):
         device, dtype: of the parameters, as in torch.nn.
 
     The table is ``weight`` (num_buckets, num_heads), as Hugging Face's ``relative_attention_bias.weight``.
-    T5 shares one table among all layers: hand the same module to each.
+    T5 shares one table among all layers: pass the same module to each.
 
     Raises:
         ValueError: for bucket counts or distances for which the formula has no meaning.

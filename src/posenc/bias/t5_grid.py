@@ -57,7 +57,7 @@ class T5GridBias(OffsetBias):
 
     The tables of all axes, one behind another, are the parameter ``weight`` (Σ buckets, num_heads); `tables` are its
     parts, UDOP's ``relative_attention_bias.weight``, and LayoutLM's ``rel_pos_x_bias.weight`` transposed.
-    All layers share it: hand the same module to each.
+    All layers share it: pass the same module to each.
 
     Raises:
         ValueError: for sizes below 1, buckets or distances for which the formula has no meaning, several numbers that

@@ -44,7 +44,7 @@ CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _entries()}
 
 
 def list_encodings(hook_point: str | None = None) -> list[str]:
-    """The names in the catalogue, all or only of one hook point ("embedding", "rotary", "bias", "score", "weight").
+    """List the catalogue's names, all or only of one hook point ("embedding", "rotary", "bias", "score", "weight").
 
     >>> list_encodings("bias")[:3]
     ['alibi', 't5', 'kerple']
@@ -55,7 +55,7 @@ def list_encodings(hook_point: str | None = None) -> list[str]:
 
 
 def encoding_info(name: str) -> Entry:
-    """The facts about one encoding, by its name in any case, with ``_`` or ``-`` between its words.
+    """Return the facts about one encoding, by its name in any case, with ``_`` or ``-`` between its words.
 
     >>> encoding_info("alibi").parameters
     'none'
@@ -124,18 +124,17 @@ def _one(name: str, named: Callable[[str], Entry | None]) -> Entry:
 
 
 def create_encoding(name: str, **shape: object) -> Encoding:
-    """One encoding by name, for a model's shape.
+    """Create an encoding by name, for a model's shape.
 
     Args:
-        name: see `list_encodings`; its class's name or a common alias will do, as for ``posenc info``. Scalings
-            joined by ``+`` act on one rotation, the first one first.
-        shape: words that describe the model (dim, num_heads, num_kv_heads, head_dim, max_length, train_length), of
-            which the encoding takes what it needs, and options of the encoding. ``train_length`` scales
-            length-like options that are not given, such as T5's max_distance. ``dtype`` and ``device`` are of
-            the parameters.
+        name: see `list_encodings`; a class name or a common alias will do, as for ``posenc info``. Scalings joined
+            by ``+`` act on one rotation, the first one first.
+        shape: keywords that describe the model (dim, num_heads, num_kv_heads, head_dim, max_length, train_length), of
+            which the encoding takes what it needs, and options of the encoding. ``train_length`` sets length-like
+            options that are not given, such as T5's max_distance. ``dtype`` and ``device`` apply to parameters.
 
     Raises:
-        ValueError: for an unknown name or option, with the nearest known one, or for a missing word.
+        ValueError: for an unknown name or option (the message names the nearest), or for a missing keyword.
 
     >>> create_encoding("rope", dim=512, num_heads=8, base=500_000.0)
     RoPE(64, base=500000, layout='half')
@@ -152,9 +151,9 @@ def create_encoding(name: str, **shape: object) -> Encoding:
 
 
 def parse_encodings(recipe: str, **shape: object) -> list[Encoding]:
-    """A list of encodings from names joined by ``+``, each as in `create_encoding`; "nope" is the empty list.
+    """Create a list of encodings from names joined by ``+``, each as in `create_encoding`; "nope" is the empty list.
 
-    Scalings that follow one another act on one rotation, as in "yarn+resonance+alibi".
+    Consecutive scalings act on one rotation, as in "yarn+resonance+alibi".
 
     >>> parse_encodings("rope+alibi", head_dim=64, num_heads=2)
     [RoPE(64, base=10000, layout='half'), ALiBi(2, slopes=(0.0625, 0.003906))]

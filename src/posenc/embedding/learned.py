@@ -29,7 +29,7 @@ Grow = Literal["interpolate", "tile"]
 
 
 class Learned(EmbeddingEncoding):
-    """Learned absolute position embedding.
+    """Add one learned vector per position to token embeddings, as BERT and GPT-2 do.
 
     Args:
         dim: channels of the table; for ``combine="add"`` the width of x.

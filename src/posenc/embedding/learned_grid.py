@@ -34,7 +34,7 @@ from posenc.positions import checking as position
 
 
 class LearnedGrid(EmbeddingEncoding):
-    """Learned absolute embedding of coordinates.
+    """Add one learned vector per place of a grid to token embeddings, as Vision Transformers do.
 
     A token without a place (`positions.NO_POSITION`) that is numbered c reads row c of the prefix; where there is no
     such row, as for DINOv2's registers, it gets nothing added.

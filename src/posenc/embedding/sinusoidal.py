@@ -35,12 +35,12 @@ Spacing = Literal["paper", "tensor2tensor"]
 
 
 class Sinusoidal(EmbeddingEncoding):
-    """Sinusoidal position embedding.
+    """Add sine and cosine waves of the position to token embeddings, as the first transformer does.
 
     Args:
         dim: channels of the encoding; for ``combine="add"`` the width of x.
         base: wavelengths run from 2π to about 2π · base tokens.
-        layout: ``"interleaved"`` as the paper writes it, or ``"half"`` as most codes do.
+        layout: ``"interleaved"`` as the paper writes it, or ``"half"`` as most implementations do.
         spacing: ``"paper"``, or ``"tensor2tensor"`` (exponents reach base exactly; needs dim ≥ 4).
         dropout: probability on the result, while training.
         combine: ``"add"`` to x, or ``"concat"`` after x's channels.

@@ -21,7 +21,7 @@ from posenc.frequencies.host import Formula, check_factor, check_length
 
 
 class PositionInterpolation(Formula):
-    """All frequencies divided by one factor.
+    """Divide all frequencies by one factor: position interpolation.
 
     Args:
         factor: context length divided by training length, at least 1.

@@ -24,13 +24,13 @@ from posenc.frequencies.host import Array, Formula, check_factor, check_length
 
 
 class Llama3(Formula):
-    """Interpolation of the rotated pairs seldom within the training length.
+    """Slow the pairs of channels that rotate seldom within the training length, as Llama 3.1 does.
 
     Args:
         factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at.
-        low_freq_factor: turns within it below which a pair is interpolated in full.
-        high_freq_factor: turns from which a pair stays as it is; not below ``low_freq_factor``.
+        low_freq_factor: rotations within it below which a pair is interpolated in full.
+        high_freq_factor: rotations from which a pair stays as it is; not below ``low_freq_factor``.
 
     >>> from posenc import RoPE
     >>> theta = RoPE(128, base=500_000.0, scaling=Llama3(8.0, original_length=8192)).spectrum().theta

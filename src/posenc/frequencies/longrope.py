@@ -35,13 +35,13 @@ the frequency a normal number or 0."""
 
 
 class LongRoPE(Formula):
-    """Factors for each pair: short ones up to the training length, long ones past it.
+    """Divide each pair's frequency by its own factor: by a short set up to the training length, by a long one beyond.
 
     Args:
         short, long: factors above 0, one a pair.
         original_length: tokens that the model was trained at.
         factor: context length over training length for which the long factors hold, at least 1; it only sets the gain.
-        start_tokens: positions below it turn as in plain RoPE.
+        start_tokens: positions below it rotate as in plain RoPE.
         gain: ``"su"``, ``"yarn"`` or a number.
         short_gain, long_gain: gains of one set, instead of ``gain``.
 
@@ -119,7 +119,7 @@ class DynamicLongRoPE(Formula):
         original_length: tokens that the model was trained at.
         factor: context length over training length for which the factors hold, at least 1; where it is 1 they hold at
             once.
-        start_tokens: positions below it turn as in plain RoPE.
+        start_tokens: positions below it rotate as in plain RoPE.
         gain: ``"su"``, ``"yarn"`` or a number.
 
     >>> from posenc import RoPE

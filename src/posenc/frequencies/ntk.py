@@ -26,7 +26,7 @@ Schedule = Literal["continuous", "powers"]
 
 
 class NTKAware(Formula):
-    """The frequencies of a base that is factor^(d/(d−2)) times larger.
+    """Raise the base by factor^(d/(d−2)), so that slower pairs are slowed more: NTK-aware scaling.
 
     Args:
         factor: context length divided by training length, at least 1.
@@ -50,7 +50,7 @@ class NTKAware(Formula):
 
 
 class DynamicNTK(Formula):
-    """NTK-aware scaling by the context length of a row over the training length; plain RoPE up to the training length.
+    """NTK-aware scaling by the sequence length over the training length; plain RoPE up to the training length.
 
     Args:
         factor: 1 is the paper's form; Hugging Face multiplies the length by it, see above.

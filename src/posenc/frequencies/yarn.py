@@ -31,13 +31,13 @@ Ramp = Literal["index", "rotations"]
 
 
 class YaRN(Formula):
-    """NTK-by-parts by index, with a gain.
+    """Slow the slow pairs of channels, keep the fast ones, and sharpen attention: YaRN.
 
     Args:
         factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at; not the extended length.
         beta_fast: rotations within it above which a pair stays as it is; not below ``beta_slow`` (equal: a step).
-        beta_slow: turns below which a pair is interpolated in full.
+        beta_slow: rotations below which a pair is interpolated in full.
         truncate: whether the ends of the ramp are rounded outwards to whole indices.
         ramp: ``"index"`` as all released code, or ``"rotations"`` as the paper.
         attention_factor: the gain, instead of every rule for it.

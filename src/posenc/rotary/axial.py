@@ -66,7 +66,7 @@ from posenc.rotary._rotation_table import RotationTable, alone
 
 
 class AxialRoPE(RotaryEncoding):
-    """Rotary embedding of positions with several coordinates: each pair is rotated by one of them.
+    """Rotary embedding of positions with several coordinates: each pair of channels is rotated by one of them.
 
     Args:
         head_dim: width of a head, a multiple of 2 · axes; for "v-jepa-2" any even number from there on, of which

@@ -35,7 +35,7 @@ from posenc.rotary.rope import RoPE
 
 
 class MRoPE(RotaryEncoding, MRoPESpec):
-    """Multimodal rotary embedding: one RoPE, each pair of which is rotated by one of several coordinates.
+    """Multimodal rotary embedding: one RoPE, each pair of which is rotated by time, row or column.
 
     Args:
         head_dim: width of a head.

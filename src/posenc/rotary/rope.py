@@ -41,7 +41,7 @@ _CONSTRUCTED = ("head_dim", "base", "rotary_dim", "scaling")
 
 
 class RoPE(RotaryEncoding, RoPESpec):
-    """Rotary position embedding.
+    """Rotate pairs of query and key channels by angles proportional to the position: rotary position embedding.
 
     Args:
         head_dim: width of a head.

@@ -52,14 +52,16 @@ Kind = Literal["data", "bias", "fixed", "bidirectional", "rows"]
 
 
 class ForgetGate(ScoreEncoding):
-    """A forget gate per query head. Kinds that depend on tokens need the layer's input: ``attention(..., x=x)``.
+    """Let a gate per head and token decide how much of the past stays.
+
+    Kinds that depend on tokens need the layer's input: ``attention(..., x=x)``.
 
     Args:
         dim: width of the layer's input.
         num_heads: query heads.
         kind: ``"data"`` gates depend on the token, ``"bias"`` are learned numbers, ``"fixed"`` are given ones;
             ``"bidirectional"`` gates are those of "data" and further ones for keys after the query, for
-            ``causal=False``; ``"rows"`` asks query and key, causal only. Queries are the last of the keys in both.
+            ``causal=False``; ``"rows"`` reads query and key, causal only. Queries are the last of the keys in both.
         decay_time: tokens after which a head has forgotten all but 1/e, from the first head's to the last one's, spaced
             evenly in their logarithms. Where "bias" starts (default: gates of 1/2) and where "fixed" stays; not for
             "data", whose gates start around 1/2.

@@ -119,7 +119,7 @@ class SSMax(Temperature):
 
 
 class LogN(Temperature):
-    """The scores times 1 + strength · ln(n / original_length), where n is more than that.
+    """Multiply the scores by 1 + strength · ln(n / original_length), where n is more than original_length.
 
     Args:
         original_length: tokens that the model was trained with, at least 2; Inkling's log_scaling_n_floor.

@@ -18,7 +18,7 @@ class Candidate(NamedTuple):
 
     Attributes:
         factors: what each pair's frequency is divided by, at least 1, not falling from one pair to the next.
-        start_tokens: positions below it turn as in plain RoPE.
+        start_tokens: positions below it rotate as in plain RoPE.
     """
 
     factors: tuple[float, ...]

@@ -29,7 +29,7 @@ from posenc.structure import Sink
 
 
 class AttentionSink(WeightEncoding):
-    """A logit a head that takes weight from the keys and gives no value. No two encodings of a list replace softmax.
+    """Add a logit per head that takes weight and gives no value. Only one encoding of a list may replace softmax.
 
     Args:
         num_heads: query heads.
