@@ -59,7 +59,7 @@ class Entry:
         then: scalings that act on the same rotation after its own, of names joined by ``+``.
         extends_context: whether it extends the context of models that were trained without it.
         defaults: options that have no default of their own, from the words that describe a model.
-        own_positions: its positions are not places in the text; whoever builds a model makes them.
+        own_positions: its positions are not places in the text; the model's code makes them.
         exempt: conformance checks that do not apply, each with its reason.
     """
 

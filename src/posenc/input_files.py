@@ -68,11 +68,11 @@ def read_bytes(path: Path, most: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise UnreadableFileError(
-                f"{path_text(path)} has {size:,} bytes, more than the {most:,} that are read of such a file"
+                f"{path_text(path)} has {size:,} bytes, more than the limit of {most:,} for such a file"
             )
         content = file.read(most + 1)  # a file of /proc says that it has 0
     if len(content) > most:
-        raise UnreadableFileError(f"{path_text(path)} has more than the {most:,} bytes that are read of such a file")
+        raise UnreadableFileError(f"{path_text(path)} has more than the limit of {most:,} bytes for such a file")
     return content
 
 

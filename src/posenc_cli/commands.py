@@ -34,7 +34,7 @@ GROUPS = {
         "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
         "serve": Command("Print the command that serves a model in vLLM, SGLang, llama.cpp, mlx.", "posenc.cli.serve"),
         "probe": Command("Test whether a running server computes positions correctly.", "posenc.cli.probe", "hf"),
-        "check-batch": Command("Test whether a batch is right for a model.", "posenc.cli.check_batch", "hf"),
+        "check-batch": Command("Test whether a batch is correct for a model.", "posenc.cli.check_batch", "hf"),
         "engines": Command("Tell which engines compute a config correctly, as measured.", "posenc.cli.engines"),
     },
     "Comparing and learning:": {

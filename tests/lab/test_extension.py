@@ -113,7 +113,7 @@ def test_plans_include_the_base_and_the_control() -> None:
         ("yarn+tuned@4", "@ fixes the factor of an untrained row"),
         ("rope+window", "sliding window is measured without a row of its own"),
         ("pi+continued", r"\+continued trains at the training length, which rope \(the control\) and drope do"),
-        ("drope+tuned", r"DroPE trains at the training length, not on longer texts: use drope\+continued"),
+        ("drope+tuned", r"DroPE trains at the training length, not on longer sequences: use drope\+continued"),
         ("drope@4", "drope has no factor"),
         ("rope+resonance", "rope has no factor"),
         ("dynamic_ntk+resonance", r"\+resonance rounds the frequencies of a factor"),

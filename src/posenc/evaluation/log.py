@@ -40,7 +40,7 @@ class MeasurementLog:
                 record = json.loads(line)
                 self.known[record["key"]] = record["value"]
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}: line {number} is no measurement: remove the line or the file") from error
+                raise ValueError(f"{path}: line {number} is not a measurement: remove the line or the file") from error
         if complete != content:  # killed within a line, or another process is writing it
             self._complete = len(complete)
 

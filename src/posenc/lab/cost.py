@@ -94,7 +94,7 @@ def cost_command(
         typer.Argument(help="Encodings, mixes like rope+alibi, and scalings like yarn. Default: thirteen methods."),
     ] = None,
     length: Annotated[int, typer.Option(help="Tokens.")] = 4096,
-    batch: Annotated[int, typer.Option(help="Texts at a time.")] = 1,
+    batch: Annotated[int, typer.Option(help="Sequences in a batch.")] = 1,
     heads: Annotated[int, typer.Option(help="Attention heads.")] = 8,
     kv_heads: Annotated[int | None, typer.Option(help="Heads of keys and values. Default: as many.")] = None,
     head_dim: Annotated[int, typer.Option(help="Channels of a head.")] = 64,

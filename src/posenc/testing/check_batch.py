@@ -111,7 +111,7 @@ def check_batch(
     labels_are_shifted: bool = False,
     embedding: nn.Module | None = None,
 ) -> BatchReport:
-    """Whether a batch is right for a model: separate documents, hidden padding, positions, labels.
+    """Test whether a batch is correct for a model: separate documents, hidden padding, positions, labels.
 
     The model is called as ``model(**batch)`` on at most two rows, in the mode (train or eval) that it is in, under the
     caller's autocast if there is one; gradients of parameters are not touched, and the random state is kept.

@@ -112,7 +112,7 @@ def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
                 yield record | {"status": "not reached", "fault": None}
                 continue
             except BrokenProcessPool:  # and with it all that had not begun
-                fault = "its process ended, or that of a check beside it"
+                fault = "its process ended, or the process of another check"
             yield record | {"status": "right" if fault is None else "wrong", "fault": fault}
 
 

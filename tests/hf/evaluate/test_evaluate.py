@@ -216,7 +216,7 @@ def test_another_process_cannot_write_into_the_same_log(tmp_path: Path) -> None:
 
 def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "readings.jsonl").write_text('{"key": 1}\n')
-    with pytest.raises(ValueError, match="line 1 is no measurement"):
+    with pytest.raises(ValueError, match="line 1 is not a measurement"):
         evaluate(small(), out=tmp_path, **request(methods=["as_is"]))
 
 

@@ -265,7 +265,7 @@ def _lines(layer: Facts, *, known: bool) -> list[str]:
         f"base         {_number(layer['base'])}",
         f"wavelengths  {_between(layer['wavelengths'])}",
         f"{'original    ' if layer['trained_length_given'] else 'declares    '} {_trained(layer)}",
-        f"scaling      {layer['scaling'] or ('none' if known else 'none in the keys that are read')}",
+        f"scaling      {layer['scaling'] or ('none' if known else 'none in the keys that posenc reads')}",
     ]
     if layer["scaling"] is not None:
         lines.append(f"scaled       {_between(layer['scaled_wavelengths'])}")

@@ -15,7 +15,7 @@ REMOTE_CODE: dict[str, Family] = {
     ),
     "chatglm": Family(
         unsupported="has its code in the checkpoint: GLM-4 rotates half of the kv_channels of a head, in interleaved "
-        "pairs, with a base that rope_ratio multiplies; convert it to model type glm, whose keys are read"
+        "pairs, with a base that rope_ratio multiplies; convert it to model type glm, which posenc reads"
     ),
     "phi3small": Family(
         unsupported="has its code in the checkpoint: rope_embedding_base and rope_position_scale decide its rotation, "

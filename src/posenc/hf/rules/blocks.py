@@ -308,7 +308,7 @@ def declared_beyond_releases(case: Case) -> Finding | None:
     if release_like(case.text) is None or case.text.get("dual_chunk_attention_config"):
         return None
     text = (
-        f"is {longest:,}, and released models of this family declare at most {most:,} without a scaling: longer texts "
+        f"is {longest:,}, and released models of this family declare at most {most:,} without a scaling: longer inputs "
     )
     text += "need one, which the file has not"
     return Finding(_DECLARED, text, "declared-beyond-releases", "suspicion")

@@ -122,7 +122,7 @@ class _Scan:
             raise _DamagedError(f"version {version} is none of {', '.join(map(str, _VERSIONS))}")
         for what, count, most in (("keys", keys, _KEYS), ("tensors", tensors, _TENSORS)):
             if count > most:
-                raise _DamagedError(f"it says that it has {count:,} {what}, more than the {most:,} that are read")
+                raise _DamagedError(f"it says that it has {count:,} {what}, more than the limit of {most:,}")
         fields: Config = {}
         seen, tokens = set[str](), None
         for _ in range(keys):
@@ -239,7 +239,7 @@ class _Scan:
             tensor = tensors[name]
             count = math.prod(tensor.shape)
             if tensor.kind not in _FLOATS or not 0 < count <= CHANNELS:
-                text = f"has {count:,} numbers of type {tensor.kind}; up to {CHANNELS:,} of float32 are read"
+                text = f"has {count:,} numbers of type {tensor.kind}; at most {CHANNELS:,} of float32 are supported"
                 raise _DamagedError(f"the tensor {name} {text}")
             factors[name] = list(
                 struct.unpack_from(f"{self.order}{count}{_FLOATS[tensor.kind]}", self.data, tensor.begin)

@@ -102,7 +102,7 @@ def tensors_in(path: Path) -> dict[str, Entry]:
         raise UnreadableFileError(f"{path_text(path)} is no safetensors file: its header is no object of tensors")
     if len(header) > TENSORS:
         raise UnreadableFileError(
-            f"{path_text(path)} has {len(header):,} tensors, more than the {TENSORS:,} that are read of a file"
+            f"{path_text(path)} has {len(header):,} tensors, more than the limit of {TENSORS:,} for a file"
         )
     tensors = {name: _entry(path, name, entry, 8 + size) for name, entry in header.items() if name != "__metadata__"}
     _check_offsets(path, tensors, 8 + size, length)

@@ -103,7 +103,7 @@ def check_row(row: str, longest: int) -> None:
     if r.method not in (BASE, DROPPED) and r.training == CONTINUED:
         raise ValueError(f"{row}: +continued trains at the training length, which rope (the control) and drope do")
     if r.method == DROPPED and r.training == TUNED:
-        raise ValueError(f"{row}: DroPE trains at the training length, not on longer texts: use drope+continued")
+        raise ValueError(f"{row}: DroPE trains at the training length, not on longer sequences: use drope+continued")
     if r.method == LEARNED and (r.training != TUNED or r.resonance):
         raise ValueError(
             f"{row}: clex learns its frequencies; before that they are NTK-aware ones, of factor 2t − 1 at t times the "

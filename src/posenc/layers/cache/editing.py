@@ -67,7 +67,7 @@ def check_editable(encodings: Sequence[Encoding], *, per_head: bool, rotated: bo
     inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
     if not window_bounds(inside, True, False):
         names = ", ".join(type(e).__name__ for e in inside if not window_bounds([e], True, False))
-        raise ValueError(f"encodings: tokens cannot go under {names}, which reads the tokens beside those that stay")
+        raise ValueError(f"encodings: tokens cannot be dropped under {names}: its logits read tokens between q and k")
     if per_head and not (rotated and all(isinstance(e, RotaryEncoding) for e in inside)):
         raise ValueError(
             "indices per key head need encodings that are rotations alone, whose keys are cached rotated: others read "

@@ -22,5 +22,5 @@ def line(serving: Serving) -> Line:
         return Line("verl", VERSION, "", None, f"{reason}: {WRITE_FIRST}")
     words = [f"actor_rollout_ref.model.path={serving.folder}"]
     words += [f"actor_rollout_ref.rollout.max_model_len={serving.length}"] if serving.length else []
-    text = "not run: actor and rollout read one file; posenc serve says which engine computes it right"
+    text = "not run: actor and rollout read one file; posenc serve says which engine computes it correctly"
     return Line("verl", VERSION, shlex.join(words), None, text, words=tuple(words))
