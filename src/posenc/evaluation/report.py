@@ -217,7 +217,7 @@ def _verdict_lines(contrasts: Sequence[Contrast], trained: int) -> Iterator[str]
         if contrast.length > trained:
             groups.setdefault((contrast.task, contrast.length, contrast.control), []).append(contrast)
     if not groups:
-        yield f"No comparison: no task has results of two methods and two documents beyond the trained {trained:,} tokens."
+        yield f"No comparison: beyond the trained {trained:,} tokens no task has results of two methods and documents."
     for (task, length, control), members in groups.items():
         kinds = []
         for kind in ("better", "equivalent", "worse", "inconclusive"):

@@ -151,9 +151,9 @@ def _streams(study: Study) -> Iterator[Rule]:
                {"model": "checkpoint", "task": "streaming", "kind": DECODERS, "plan": ("unknown", "extend"),
                 "ratio": {"above": 1.0}})  # fmt: skip
     words = (
-        "At 1.5 times its length, without training, YaRN gives SmolLM2-135M a loss equivalent to truncating the text to "
-        "the training length (100 documents, margin 0.02 nats a token), and Self-Extend a loss lower by 0.016 ± 0.007 "
-        "nats. Five other methods, retrieval, chunking and other models have not been evaluated."
+        "At 1.5 times its length, without training, YaRN gives SmolLM2-135M a loss equivalent to truncating the text "
+        "to the training length (100 documents, margin 0.02 nats a token), and Self-Extend a loss lower by 0.016 ± "
+        "0.007 nats. Five other methods, retrieval, chunking and other models have not been evaluated."
     )
     released: When = {
         "model": "checkpoint", "kind": DECODERS, "plan": ("unknown", "extend"),

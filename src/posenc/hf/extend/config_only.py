@@ -230,8 +230,8 @@ def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
     if files.of_the_hub:
         name = files.model.partition("@")[0]
         notes.append(
-            f"only config files of {name} were downloaded, and --out writes only these; put the weights next to them, or: "
-            f"hf download {name} --local-dir WEIGHTS, and posenc extend WEIGHTS links them into a complete folder"
+            f"only config files of {name} were downloaded, and --out writes only these; put the weights next to them, "
+            f"or: hf download {name} --local-dir WEIGHTS, and posenc extend WEIGHTS links them into a complete folder"
         )
     return notes
 
