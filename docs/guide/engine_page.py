@@ -1,4 +1,4 @@
-"""docs/engine-table.md: which engine computes which rotation right, from the records of the bench.
+"""docs/engine-table.md: which rotations each engine computes correctly, from the records of the bench.
 
 ``engine_causes.json`` has, by engine, version and rows, the line of the engine's source that decides, and what it does;
 everything else comes from the records, which have every case, remedy and figure.
@@ -73,25 +73,24 @@ def engine_page() -> str:
 
 
 _INTRODUCTION = (
-    "# Which engine computes which rotation right?\n\n"
+    "# Which rotations does each engine compute correctly?\n\n"
     "Each engine's own code ran on tiny configurations of every rope type, key and spelling, on a CPU, and the "
     "result was compared with transformers. [Engines](engines.md) describes the check, how to run it on your "
     "engine or your config, and how to add an engine.\n\n"
-    "**A figure is the largest difference from the reference**: of a rotary class that of gain · cos and gain · sin, "
-    "so 2 is the most that a gain of 1 allows; of a whole model with random weights that of the logits, divided by "
-    "the largest logit."
+    "**A number is the largest error.** For a rotary class, the error of gain · cos and gain · sin: at a gain of 1 it "
+    "is at most 2. For a whole model with random weights, the error of the logits, divided by the largest logit."
 )
 _REMEDIES_INTRODUCTION = (
-    "One line a cause: the rope types, then the model types and keys that were wrong, what the engine's source does, "
-    "and what was right instead when it was run in that engine on the same case. Changed keys go into config.json, or "
-    "into a flag where one is named. `posenc serve`, `posenc extend` with its SERVING.md, and `posenc recommend "
-    "--engine` print no command for these cells; `posenc engines check MODEL` has those of your model."
+    "One line per cause: the rope types, the model types and keys that were wrong, what the engine's source does, and "
+    "the remedy that was correct when it was run in that engine on the same case. Changed keys go into config.json, or "
+    "into the flag that is named. `posenc serve`, `posenc extend` and `posenc recommend --engine` print no "
+    "command for these cells; `posenc engines check MODEL` lists the cells of your model."
 )
 
 
 def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
     lines = [
-        "| engine | version | what ran | compared | date | right | wrong | disputed | not tested |",
+        "| engine | version | what ran | compared | date | correct | wrong | disputed | not tested |",
         "|" + "---|" * 9,
     ]
     for head in heads:
@@ -114,14 +113,14 @@ def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
 def _legend() -> str:
     return (
         "- ✓: equal to the reference within 3e-4 (cos and sin) or 1e-3 (logits).\n"
-        "- A number: the largest difference. *other width*: another number of channels is rotated.\n"
-        "- *ignored*: the result is right for the same config without that key, or without any scaling.\n"
+        "- A number: the largest error. *other width*: another number of channels is rotated.\n"
+        "- *ignored*: the result is correct for the same config without that key, or without any scaling.\n"
         "- *refused*: the engine raises an error.\n"
         "- *disputed*: posenc, transformers and the authors' code differ ([which](#reference-values)).\n"
         "- –: not tested.\n\n"
         "Each cell shows the worst result of the model types tested; if only some are wrong, their names follow in "
-        "brackets. Keys: v4 is `rope_theta` with `rope_scaling`, v5 is `rope_parameters`, both has the two; *nested* "
-        "blocks are in `text_config`. Rows that no engine was tested on are left out."
+        "brackets. Keys: v4 is `rope_theta` with `rope_scaling`, v5 is `rope_parameters`, both is a config "
+        "with both; *nested* blocks are in `text_config`. Rows that no engine was tested on are left out."
     )
 
 
@@ -222,21 +221,21 @@ def _evidence(cells: Sequence[Cell]) -> str:
     by_hand = len(json.loads((RESULTS / "engine_hand_checks.json").read_text(encoding="utf-8")))
     return (
         "## Reference values\n\n"
-        "A result counts as right or wrong only where three references agree to 1e-6: posenc, transformers, and the "
+        "A result counts as correct or wrong only where three references agree to 1e-6: posenc, transformers, and the "
         "formula of the rope type's authors, which `benchmarks/engines/reference_formulas.py` implements again in "
         "plain Python with the commit of each. Where a key that decides the gain exists in transformers but not in the "
         f"authors' code, the gain has two references. Disputed: {disputed}.\n\n"
         "## The records\n\n"
         "`benchmarks/engines/records` has a line for each case, with every remedy that was tried, and its README names "
-        "the fields; `python -m benchmarks.engines.table` makes of them the table that posenc carries "
+        "the fields; `python -m benchmarks.engines.table` makes the table in the package from them "
         "(`posenc.hf.serving.table.engine_result`), `python docs/build.py --pages` this page. Also recorded:\n\n"
         f"- [The commands that posenc prints](../benchmarks/results/engine_lines.jsonl): of {len(lines)} for published "
-        f"configs the engine's own parser and model class built and computed {right} right and {wrong} wrong; the "
-        "others were parsed, but their model classes need compiled kernels or more than a config.\n"
+        f"configs the engine's own parser and model class ran {right + wrong}, {right} correctly; the others were "
+        "parsed, but their model classes need compiled kernels or more than a config.\n"
         f"- [Cells checked by a second route](../benchmarks/results/engine_hand_checks.json): {by_hand} cells, "
         "computed again by a script that shares no code with the check.\n"
         "- [The test vectors](engines.md#test-vectors) [in engines](../benchmarks/results/vectors_in_engines.json).\n"
         "- [Which rope block a draft model gets](../benchmarks/results/draft_heads.json): vLLM applies a dictionary of "
-        "`--hf-overrides` to the model alone, so that its draft layers rotate otherwise; write the block into "
+        "`--hf-overrides` to the model alone, so its draft layers keep another rotation; write the block into "
         "config.json instead."
     )

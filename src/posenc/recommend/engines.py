@@ -52,7 +52,7 @@ def _measured(engine: str, column: str) -> Rule:
     name = f"The converter of llama.cpp (llama_cpp_python {newest(column)})" if column == CONVERTER else (
         f"{{server}} {newest(column)}"
     )  # fmt: skip
-    text = f"{name} computes {right} right" + (f", and {wrong} wrong" if wrong else "")
+    text = f"{name} computes {right} correctly" + (f", but not {wrong}" if wrong else "")
     when: When = {"engine": engine, "kind": (*_LM, "vision-language"), "given": False}  # else the model's own line
     return Rule("engine", f"{text}. {_OWN_LINE}", "engine table", _PAGE, when)
 

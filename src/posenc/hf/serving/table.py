@@ -128,7 +128,7 @@ class EngineResult(NamedTuple):
         if self.state == "disputed":
             return f"{what} is disputed: {self.text} ({name}, measured {self.date})"
         words = {
-            "right": f"computes {what} right",
+            "right": f"computes {what} correctly",
             "off": f"computes {what} differently from transformers{_difference(self.gap)}",
             "ignored": f"ignores {self.text} in {what}{_difference(self.gap)}",
             "refused": f"refuses {what}: {self.text}",
@@ -171,13 +171,13 @@ class Verdict(NamedTuple):
 
     @property
     def right(self) -> bool | None:
-        """True where every row was measured right, False where one was measured wrong, else None."""
+        """True where every row was measured as correct, False where one was measured as wrong, else None."""
         if self.wrong:
             return False
         return True if self.results and not self.unmeasured else None
 
     def __str__(self) -> str:
-        """What is wrong, with its remedy; what is disputed; what was not measured; or what was measured right."""
+        """What is wrong, with its remedy; what is disputed; what was not measured; or what is correct."""
         if self.wrong:
             parts = [f"{r}; {_advice(r.remedy)}" for r in self.wrong]
             return "; ".join(dict.fromkeys(parts))

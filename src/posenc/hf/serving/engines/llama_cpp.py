@@ -92,7 +92,7 @@ def _by_flags(serving: Serving) -> Line:
 
 
 def flags_of(serving: Serving) -> tuple[list[str], Block]:
-    """Words of llama-server, and the block that they say, whether or not llama.cpp computes it right.
+    """Words of llama-server, and the block that they say, whether or not llama.cpp computes it correctly.
 
     Raises:
         ValueError: for a rotation that no flags say.
