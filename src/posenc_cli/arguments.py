@@ -102,7 +102,7 @@ def _selftest() -> argparse.ArgumentParser:
         "selftest",
         "On an NVIDIA GPU: every kernel in each mode and dtype against float64 on the CPU, then a short benchmark. "
         "On a CPU: each backend against the definition.",
-        epilog="Exit code: 0 if all that was checked is right, 1 if anything is wrong, 2 for bad usage.",
+        epilog="Exit code: 0 if everything that was checked is correct, 1 if anything is wrong, 2 for bad usage.",
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda where PyTorch finds a GPU")
     parser.add_argument(

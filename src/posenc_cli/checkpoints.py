@@ -79,7 +79,7 @@ def _doctor() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--text", metavar="FILE", help="text for --weights (default: English documentation of Python)")
     parser.add_argument(
-        "--most", type=tokens, default=4096, metavar="TOKENS", help="longest text to measure (default: %(default)s)"
+        "--most", type=tokens, default=4096, metavar="TOKENS", help="longest context to measure (default: %(default)s)"
     )
     parser.add_argument(
         "--accept", action="append", default=[], metavar="NAME", help="a finding that is intended; repeatable"
@@ -94,9 +94,9 @@ def _extend() -> argparse.ArgumentParser:
     parser = Parser(
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
-        epilog="Stopped in any way, the same command continues. auto is what the model's authors document, else yarn, "
-        "and of a scaled model its own rope type; longrope2 searches by numbers hidden in texts. --config-only needs "
-        "neither weights nor torch: it prints a diff of the config, what it costs, and a line for each engine.",
+        epilog="If it is interrupted, the same command resumes. auto: what the model's authors document; else yarn, or "
+        "the rope type that a scaled model has; longrope2 searches by numbers hidden in texts. --config-only needs "
+        "neither weights nor torch: it prints a diff of the config, what it costs, and a command for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
     parser.add_argument(
@@ -151,11 +151,11 @@ def _extend() -> argparse.ArgumentParser:
 
 
 def _convert() -> argparse.ArgumentParser:
-    parser = Parser("convert", "The rotation stays the same; weights are not read.")
+    parser = Parser("convert", "The rotation stays the same; no weights are loaded.")
     parser.add_argument("path", help=_PATH.replace(" a GGUF file,", ""))
     parser.add_argument(
         "--spelling", default="both", choices=("both", "v4", "v5"),
-        help="both: old and new readers read the config alike; v4: rope_theta and rope_scaling; v5: rope_parameters "
+        help="both: transformers 4 and 5 read the same rotation; v4: rope_theta and rope_scaling; v5: rope_parameters "
         "(default: %(default)s)",
     )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
@@ -170,9 +170,9 @@ def _convert() -> argparse.ArgumentParser:
 def _evaluate() -> argparse.ArgumentParser:
     parser = Parser(
         "evaluate",
-        "Reads whole documents, and facts hidden in them, at each length: the model as it is (as_is), the end of the "
-        "text alone (cut), in windows of the trained length (chunked), and under methods of posenc extend.",
-        epilog="Stopped in any way, the same command continues. yarn is for the longest of --lengths, yarn@2 for twice "
+        "Evaluates whole documents, and facts hidden in them, at each length: the unmodified model (as_is), the model "
+        "on text truncated to its training length (cut), or in windows of it (chunked), and methods of posenc extend.",
+        epilog="If it is interrupted, the same command resumes. yarn is set for the longest of --lengths, yarn@2 for twice "
         "the trained length. Several processes share a folder with --part 1/2, --part 2/2.",
     )
     parser.add_argument("path", help="a folder of transformers, or a GGUF file")
@@ -183,18 +183,20 @@ def _evaluate() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--lengths", type=lengths, metavar="N,N",
-        help="tokens, in the order of measurement (default: a quarter of the trained length, that, and twice that)",
+        help="tokens, in the order of measurement (default: a quarter of the training length, all of it, twice that)",
     )  # fmt: skip
     parser.add_argument(
         "--methods", type=_names, default=["as_is", "cut", "chunked"], metavar="NAME,NAME",
-        help="as_is, cut, chunked, and methods of posenc extend but auto and longrope2 "
+        help="as_is, cut, chunked, and methods of posenc extend except auto and longrope2 "
         "(default: as_is,cut,chunked)",
     )  # fmt: skip
     parser.add_argument(
         "--documents", nargs="+", default=[], metavar="PATH",
         help="text files, or folders with them (default: Python sources of the standard library)",
     )  # fmt: skip
-    parser.add_argument("--count", type=int, default=20, metavar="N", help="documents to read (default: %(default)s)")
+    parser.add_argument(
+        "--count", type=int, default=20, metavar="N", help="documents to evaluate (default: %(default)s)"
+    )
     parser.add_argument(
         "--depths", type=_percentages, default=[10, 30, 50, 70, 90], metavar="P,P",
         help="where facts are hidden, percent of the document, cycled through (default: 10,30,50,70,90)",
@@ -206,14 +208,14 @@ def _evaluate() -> argparse.ArgumentParser:
         "--answer-tokens", type=int, metavar="N", help="of an answer (default: as RULER, 128; variable tracking: 30)"
     )
     parser.add_argument("--trained-length", type=tokens, metavar="TOKENS", help="training length, if the file is wrong")
-    parser.add_argument("--out", metavar="FOLDER", help="keep every reading, record.json and table.md here")
+    parser.add_argument("--out", metavar="FOLDER", help="write every measurement, record.json and table.md here")
     parser.add_argument(
         "--part", type=_part, default=(1, 1), metavar="K/N", help="only every N-th document, from the K-th"
     )
     parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
     parser.add_argument("--threads", type=int, metavar="N", help="of the processor (default: torch's own)")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the record as JSON")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the results as JSON")
     _trust(parser)
     _search(parser.add_argument_group("longrope"))
     return parser
@@ -285,7 +287,7 @@ def _check_batch() -> argparse.ArgumentParser:
     parser = Parser(
         "check-batch",
         "Packed documents, padding, positions and labels, by what the model computes.",
-        epilog="Exit code: 0 where the batch is right, 1 where it is not, 3 where that could not be decided.",
+        epilog="Exit code: 0 if the batch is correct, 1 if it is not, 3 if that could not be decided.",
     )
     parser.add_argument(
         "batch", metavar="BATCH", help="what the training loop calls the model with: a .pt of torch.save, a "

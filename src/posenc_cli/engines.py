@@ -12,7 +12,7 @@ def engines_parser() -> argparse.ArgumentParser:
     parser = Parser(
         "engines",
         "Looks up the kinds of rotation of --checkpoint in the table of engines; nothing runs.",
-        epilog="Exit code: 0 if every result is right, 1 if an engine is off or ignores a key, 3 if it refuses or "
+        epilog="Exit code: 0 if every result is correct, 1 if an engine is off or ignores a key, 3 if it refuses or "
         "nothing was measured, 2 for bad usage.",
     )
     parser.add_argument("what", choices=("check",), help="what to do")
@@ -30,14 +30,14 @@ def probe_parser() -> argparse.ArgumentParser:
     parser = Parser(
         "probe",
         "It asks for completions at growing lengths; no weights and no second engine are needed.",
-        epilog="Exit code: 0 if positions are right up to --length, 1 for a fault (scaling not applied, context "
+        epilog="Exit code: 0 if positions are correct up to --length, 1 for a fault (scaling not applied, context "
         "capped, prompts truncated), 3 if inconclusive, 2 for bad usage or a server that cannot be reached.",
     )
     parser.add_argument("--endpoint", metavar="URL", required=True, help="base URL of a server with /v1/completions")
     parser.add_argument("--checkpoint", metavar="PATH", help="the model: a folder, a config.json or a GGUF file")
     parser.add_argument(
         "--original", type=tokens, metavar="TOKENS",
-        help="training length before the scaling, up to which positions are assumed right (default: from "
+        help="training length before the scaling, assumed to work (default: from "
         "--checkpoint, or half of --length)",
     )  # fmt: skip
     parser.add_argument(
