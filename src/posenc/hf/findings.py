@@ -118,10 +118,9 @@ class MalformedError(ValueError):
 
     Attributes:
         problems: what is wrong with each key, by the key's path.
-        corrected: keys of the text part to write instead (null: the key is removed); their numbers need checking.
         inside: the path of the text part, "" where it is the whole configuration.
     """
 
-    def __init__(self, text: str, problems: Mapping[str, str], corrected: Mapping[str, Any], inside: str) -> None:
+    def __init__(self, text: str, problems: Mapping[str, str], inside: str) -> None:
         super().__init__(text)
-        self.problems, self.corrected, self.inside = dict(problems), dict(corrected), inside
+        self.problems, self.inside = dict(problems), inside

@@ -175,7 +175,8 @@ def _type(config: Config, path: Path, rng: random.Random) -> Mutation:
     block, name = rng.choice(blocks), rng.choice([*TYPES, "su", "mrope"])
     block["rope_type" if "rope_type" in block else "type"] = name
     for key in TYPES.get(name, TYPES["longrope"]).required if rng.random() < 0.7 else ():
-        block.setdefault(key, RULES[key].example or [1.0 + index for index in range(rng.choice([16, 48, 64]))])
+        numbers = {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        block.setdefault(key, numbers.get(key) or [1.0 + index for index in range(rng.choice([16, 48, 64]))])
     return Mutation(f"rope type {name}")
 
 

@@ -1,10 +1,8 @@
-"""Whatever is wrong with a configuration is one ValueError that names the key and shows a configuration that reads."""
+"""Whatever is wrong with a configuration is one ValueError that names the key."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,6 @@ NO_NUMBERS = [True, "4", "many", math.nan, math.inf, -1.0, -4, [4.0], {"a": 1}, 
 
 def block_of(config: dict[str, Any]) -> dict[str, Any] | None:
     return config.get("rope_parameters") or config.get("rope_scaling")
-
-
-def corrected(text: str) -> dict[str, Any]:
-    mended: dict[str, Any] = json.loads(re.split(r"\ncorrected[^{]*", text)[1])
-    return mended
 
 
 @st.composite
@@ -134,15 +127,12 @@ MALFORMED = st.one_of(
 
 @settings(max_examples=120, deadline=None)
 @given(MALFORMED)
-def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: Malformed) -> None:
+def test_malformed_configuration_names_its_key(malformed: Malformed) -> None:
     config, key = malformed
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(MalformedError) as error:
         read_rope(config)
-    text = str(error.value)
-    problems, shown = text.split("\nallowed: ")
-    assert key in problems
-    assert "\nfound: " in shown
-    read_rope({**config, **corrected(shown)})
+    named = {path.rpartition(".")[2] for path in error.value.problems}
+    assert key in named | ({"rope_type"} if key == "type" else set()), error.value
 
 
 @pytest.mark.parametrize(
@@ -154,8 +144,8 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: 
         ),
         ({"rope_scaling": {"type": "yarn"}}, ["rope_scaling.factor is missing", "a number of at least 1"]),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["at least 1", "found 0.5"]),
-        ({"rope_scaling": {"type": "linear", "factor": "4"}}, ["found '4'", '"factor": 4}']),
-        ({"rope_scaling": {"type": "linear", "factr": 8.0}}, ["did you mean factor?", '"factor": 8.0}']),
+        ({"rope_scaling": {"type": "linear", "factor": "4"}}, ["found '4'"]),
+        ({"rope_scaling": {"type": "linear", "factr": 8.0}}, ["did you mean factor?"]),
         ({"rope_scaling": {"factor": 8.0}}, ["rope_type is missing", "factor would be ignored"]),
         (
             {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 0.5}},
@@ -175,17 +165,11 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: 
                 "'axial'",
                 "row and column of an image",
                 "AxialRoPE(head_dim, convention=...)",
-                "qwen-vl",
-                '{"type": "default"}',
             ],
         ),
         (
             {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 1024.0}},
-            [
-                "original_max_position_embeddings must be an integer",
-                "1024.0",
-                '"original_max_position_embeddings": 1024,',
-            ],
+            ["original_max_position_embeddings must be an integer", "1024.0"],
         ),
         (
             {
@@ -196,7 +180,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: 
                     "high_freq_factor": 4,
                 }
             },
-            ["factor is missing", '"factor": 8.0'],
+            ["factor is missing"],
         ),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "vendor": None}}, ["vendor", "ignore=['vendor']"]),
         (
@@ -206,13 +190,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: 
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}, ["mscale is no key", "but of 'yarn'"]),
         (
             {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}},
-            [
-                "64 pairs",
-                "which is 63",
-                "for 'default'",
-                "mrope_section, mrope_interleaved",
-                '"mrope_section": [16, 24, 24]',
-            ],
+            ["64 pairs", "which is 63"],
         ),
         ({"rope_scaling": {"type": "mrope", "mrope_section": [32, 32]}}, ["a list of three integers", "[32, 32]"]),
         (
@@ -272,9 +250,8 @@ def test_error_says_what_is_wrong(change: dict[str, Any], words: list[str]) -> N
 def test_a_length_that_nothing_gives_is_an_error() -> None:
     for rope_type in ("yarn", "dynamic"):
         block = {"rope_type": rope_type, "factor": 4.0}
-        with pytest.raises(ValueError, match="max_position_embeddings") as error:
+        with pytest.raises(ValueError, match="max_position_embeddings"):
             read_rope({"model_type": "llama", "head_dim": 64, "rope_parameters": block})
-        read_rope({"model_type": "llama", "head_dim": 64, **corrected(str(error.value))})
 
 
 def test_all_problems_come_at_once() -> None:
@@ -295,10 +272,8 @@ def test_a_key_of_any_length_leaves_the_error_readable() -> None:
 def test_nested_blocks_name_their_layers() -> None:
     config, _ = CHECKPOINTS["gemma-3-1b, saved by version 5"]
     blocks = {**config["rope_parameters"], "full_attention": {"rope_type": "linear", "factor": 0.5}}
-    with pytest.raises(ValueError, match=r"rope_parameters\.full_attention\.factor") as error:
+    with pytest.raises(ValueError, match=r"rope_parameters\.full_attention\.factor"):
         read_rope({**config, "rope_parameters": blocks})
-    mended = read_rope({**config, **corrected(str(error.value))})
-    assert mended.layers["full_attention"].scaling.factor == 4.0
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -321,7 +296,6 @@ def test_a_factor_over_one_pair_names_the_type(convention: Any) -> None:
     with pytest.raises(MalformedError) as raised:
         read_rope({**config, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, convention=convention)
     assert [path.rpartition(".")[2] for path in raised.value.problems] == ["rope_type"]
-    assert read_rope({**config, **raised.value.corrected}, convention=convention).rope.rotary_dim == 2
     with pytest.raises(ValueError, match=r"^rope_type") as unread:
         read_rope({**config, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, convention=convention)
     assert not isinstance(unread.value, MalformedError)
@@ -342,8 +316,21 @@ def test_widths_of_another_kind_are_not_multiplied(model_type: str, key: str, va
 def test_a_letter_that_is_missing_means_the_key_that_has_a_default():
     block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embedding": 4096}
     config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 16384, "rope_scaling": block}
-    with pytest.raises(ValueError, match=r"did you mean original_max_position_embeddings\?") as error:
+    with pytest.raises(ValueError, match=r"did you mean original_max_position_embeddings\?"):
         read_rope(config)
-    assert error.value.corrected["rope_scaling"] == {
-        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096,
-    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "readers"),
+    [("ntk", {"vllm"}), ("deepseek_yarn", {"vllm", "sglang"}), ("deepseek_llama_scaling", {"vllm"})],
+)
+@pytest.mark.parametrize("convention", ["transformers", "vllm", "sglang"])
+def test_a_rope_type_of_engines_names_the_conventions_that_read_it(name: str, readers: set[str], convention: Any):
+    block = {"rope_type": name, "factor": 2.0, "original_max_position_embeddings": 4096}
+    config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_scaling": block}
+    if convention in readers:
+        assert read_rope(config, convention=convention).rope.scaling is not None
+        return
+    with pytest.raises(MalformedError) as error:
+        read_rope(config, convention=convention)
+    assert {engine for engine in ("vllm", "sglang") if f"convention={engine!r}" in str(error.value)} == readers

@@ -16,7 +16,6 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
-from tests.hf.config.test_malformed import corrected
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
@@ -143,12 +142,10 @@ def test_the_path_leads_to_the_key() -> None:
     config["text_config"]["rope_scaling"]["factor"] = 0.5
     text = refusal(config)
     assert text.startswith("text_config.rope_scaling.factor ")
-    assert "\ncorrected" in text
     del config["text_config"]["rope_scaling"]
     config["text_config"]["rope_local_base_freq"] = 1
     text = refusal(config)
     assert text.startswith("text_config.rope_local_base_freq ")
-    assert '{"rope_local_base_freq": 10000.0}' in text
     assert refusal({**LLAMA, "text_config": {"model_type": "llama", "head_dim": 0}}).startswith("text_config.head_dim")
     assert refusal({"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 2}).startswith("rotary_pct ")
 
@@ -161,18 +158,15 @@ class TestWhatTransformersObeys:
         keys = {"type": "yarn", "rope_type": "linear"}
         block = {**dict(sorted(keys.items(), reverse=reverse)), "factor": 4.0}
         text = refusal({**LLAMA, "rope_scaling": block})
-        assert "rope_scaling.rope_type" in text
-        mended = corrected(text)["rope_scaling"]
-        assert mended == {"type": "linear", "rope_type": "linear", "factor": 4.0}
+        assert "obeys rope_scaling.rope_type" in text
 
     def test_the_block_over_a_base_beside_it(self) -> None:
         text = refusal({**LLAMA, "rope_theta": 1e6, "rope_parameters": {"rope_type": "default", "rope_theta": 1e5}})
-        assert '"rope_theta": 100000.0}' in text
+        assert "obeys rope_parameters.rope_theta" in text
 
     def test_an_original_length_beside_the_block_over_the_block(self) -> None:
         text = refusal({**LLAMA, "original_max_position_embeddings": 1024, "rope_scaling": YARN})
-        mended = corrected(text)
-        assert mended["rope_scaling"]["original_max_position_embeddings"] == 1024
+        assert "obeys original_max_position_embeddings" in text
 
     def test_rope_scaling_over_rope_parameters(self) -> None:
         text = refusal({**LLAMA, "rope_scaling": YARN, "rope_parameters": {**YARN, "factor": 8.0}})
@@ -182,19 +176,7 @@ class TestWhatTransformersObeys:
 class TestRopeTypesOfOthers:
     def test_ntk_is_another_base(self) -> None:
         text = refusal({**LLAMA, "rope_theta": 1e4, "rope_scaling": {"type": "ntk", "factor": 4.0}})
-        assert "yarn" not in text.split("found 'ntk'")[1].split("\nallowed")[0]
-        mended = corrected(text)
-        assert mended["rope_theta"] == pytest.approx(1e4 * 4 ** (128 / 126))
-        assert mended["rope_scaling"] == {"type": "default"}
-        assert read_rope({**LLAMA, **mended}).rope.scaling is None
-        silent = refusal({**LLAMA, "rope_scaling": {"type": "ntk", "factor": 4.0}})
-        assert corrected(silent) == mended, "the family's base, written out"
-
-    def test_what_resembles_nothing_is_told_by_its_keys(self) -> None:
-        block = {"type": "qqqq", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-        text = refusal({**LLAMA, "rope_scaling": block})
-        assert "the nearest" not in text
-        assert '"type": "llama3"' in text
+        assert f"{1e4 * 4 ** (128 / 126):.10g}" in text
 
 
 class TestWhatFamiliesDo:

@@ -57,14 +57,6 @@ def test_what_can_be_mended_is(what: str) -> None:
     assert equivalent(read_rope(mended).rope, read_rope(MENDED[what]).rope)
 
 
-def test_guesses_are_written_only_when_asked_for() -> None:
-    config = llama({"rope_type": "linear"})
-    assert corrected(config) == (config, [])
-    mended, written = corrected(config, guesses=True)
-    assert [item.name for item in written] == ["malformed"]
-    assert examine(mended).healthy
-
-
 # Real checkpoints whose blocks transformers does not obey, or whose frequencies depend on the length.
 TRUE = {
     "phi-3-mini-128k, first spelling": {"su-fails"},

@@ -219,7 +219,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("config", "arguments", "words"),
         [
-            ({"model_type": "llama", "head_dim": 64, "rope_theta": "x"}, [], ["rope_theta", "'x'", "corrected"]),
+            ({"model_type": "llama", "head_dim": 64, "rope_theta": "x"}, [], ["rope_theta", "'x'"]),
             ({"model_type": "llama", "rope_theta": 1e4}, [], ["head_dim"]),
             (
                 {"model_type": "llama", "head_dim": 64, "rope_theta": 1e4},

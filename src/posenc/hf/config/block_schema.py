@@ -1,7 +1,7 @@
-"""What a block of `rope_parameters` may hold: the keys of each rope type, and what each key may be.
+"""What a block of `rope_parameters` may hold: the keys of each rope type, what each key may be, and what is wrong.
 
-A block is checked as a whole (`posenc.hf.config.block_validation`). Whatever is wrong comes as one `ValueError` that
-names each key, says what was found and what is allowed, and ends with a corrected block, ready to paste.
+A block is checked as a whole (`problems`). Whatever is wrong comes as one `ValueError` that names each key, says what
+is allowed there and what was found.
 
 Source: transformers 5.23, modeling_rope_utils.py (RopeParameters and the validators of RotaryEmbeddingConfigMixin);
     the types and keys of vLLM and SGLang: get_rope of each, rotary_embedding/__init__.py and factory.py.
@@ -10,20 +10,21 @@ Departs from the source: what transformers only logs (unknown keys, factors belo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
+from posenc.arguments import shown
 from posenc.hf.limits import BASE, CHANNELS, LARGEST, LARGEST_FACTOR, SMALLEST, TIMES, TOKENS, is_count, is_number
 
 Block = dict[str, Any]
 
 
 class Rule(NamedTuple):
-    """What a key may be, in words and as a test, and an example for the corrected block."""
+    """What a key may be, in words and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
-    example: Any
 
 
 class RopeType(NamedTuple):
@@ -34,71 +35,45 @@ class RopeType(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a key, and the change of the block that mends it (None: the key goes)."""
+    """What is wrong with a key."""
 
     key: str
     text: str
-    mended: Block
 
 
 def _are_factors(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(is_number(x, SMALLEST, LARGEST_FACTOR) for x in value)
 
 
-def _from(least: float, example: float, most: float = LARGEST) -> Rule:
-    words = f"a number of at least {least:g}, at most {most:.10g}"
-    return Rule(words, lambda value: is_number(value, least, most), example)
+def _from(least: float, most: float = LARGEST) -> Rule:
+    return Rule(f"a number of at least {least:g}, at most {most:.10g}", lambda value: is_number(value, least, most))
 
 
-_COUNT = f"an integer of at least 1, at most {TOKENS}"
-_FLAG = Rule("true or false", lambda value: isinstance(value, bool), True)
-_SHARE = Rule("a number in 0..1", lambda value: is_number(value, 0, 1), 1.0)
-_FACTORS = Rule(
-    f"a list of numbers above 0 ({SMALLEST:g} to {LARGEST_FACTOR:g}), one for each pair", _are_factors, None
-)
+_COUNT = Rule(f"an integer of at least 1, at most {TOKENS}, in tokens", is_count)
+_FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+_SHARE = Rule("a number in 0..1", lambda value: is_number(value, 0, 1))
+_FACTORS = Rule(f"a list of numbers above 0 ({SMALLEST:g} to {LARGEST_FACTOR:g}), one for each pair", _are_factors)
 _SECTIONS = Rule(
     "a list of three integers of at least 1, the pairs that read each of time, row and column",
     lambda value: isinstance(value, list) and len(value) == 3 and all(is_count(x) for x in value),
-    None,
 )
+_ABOVE_0 = _from(SMALLEST)
 
 RULES: dict[str, Rule] = {
-    "rope_theta": Rule(
-        f"a number above 1, at most {BASE:g}", lambda value: is_number(value, 1, BASE, above=True), 10000.0
-    ),
+    "rope_theta": Rule(f"a number above 1, at most {BASE:g}", lambda value: is_number(value, 1, BASE, above=True)),
     "partial_rotary_factor": _SHARE,
     "rotary_dim": Rule(
-        f"an even integer of at least 2, at most {CHANNELS}",
-        lambda value: is_count(value, CHANNELS) and value % 2 == 0,
-        64,
+        f"an even integer of at least 2, at most {CHANNELS}", lambda value: is_count(value, CHANNELS) and value % 2 == 0
     ),
-    "factor": _from(1, 4.0, TIMES),
-    "original_max_position_embeddings": Rule(f"{_COUNT}, in tokens", is_count, 4096),
-    "max_position_embeddings": Rule(f"{_COUNT}, in tokens", is_count, 4096),
-    "attention_factor": _from(SMALLEST, 1.0),
-    "beta_fast": _from(SMALLEST, 32.0),
-    "beta_slow": _from(SMALLEST, 1.0),
-    "mscale": _from(0, 1.0),
-    "mscale_all_dim": _from(0, 1.0),
-    "truncate": _FLAG,
-    "low_freq_factor": _from(SMALLEST, 1.0),
-    "high_freq_factor": _from(SMALLEST, 4.0),
-    "short_factor": _FACTORS,
-    "long_factor": _FACTORS,
-    "short_mscale": _from(SMALLEST, 1.0),
-    "long_mscale": _from(SMALLEST, 1.0),
-    "mrope_section": _SECTIONS,
-    "mrope_interleaved": _FLAG,
-    "interleaved": _FLAG,
-    "finetuned": _FLAG,
-    "llama_4_scaling_beta": _from(0, 0.1),
-    "attn_factor": _from(SMALLEST, 1.0),
-    "extrapolation_factor": _SHARE,
-    "apply_yarn_scaling": _FLAG,
-    "max_trained_positions": Rule(f"{_COUNT}, in tokens", is_count, 4096),
-    "alpha": _from(1, 1000.0, TIMES),
-    "mixed_b": _from(SMALLEST, 1.0),
-}
+    "factor": _from(1, TIMES), "alpha": _from(1, TIMES),
+    "mscale": _from(0), "mscale_all_dim": _from(0), "llama_4_scaling_beta": _from(0),
+    "mrope_section": _SECTIONS, "extrapolation_factor": _SHARE,
+    **dict.fromkeys(("original_max_position_embeddings", "max_position_embeddings", "max_trained_positions"), _COUNT),
+    **dict.fromkeys(("short_factor", "long_factor"), _FACTORS),
+    **dict.fromkeys(("attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor",
+                     "short_mscale", "long_mscale", "attn_factor", "mixed_b"), _ABOVE_0),
+    **dict.fromkeys(("truncate", "mrope_interleaved", "interleaved", "finetuned", "apply_yarn_scaling"), _FLAG),
+}  # fmt: skip
 
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", "rotary_dim", "original_max_position_embeddings")
 PRESERVED = ("mrope_interleaved", "interleaved", "finetuned", "llama_4_scaling_beta", "max_position_embeddings")
@@ -127,9 +102,9 @@ OF_ENGINES = {
 }  # fmt: skip
 REFUSED = {
     "axial": "rotates by row and column of an image, each model in its own way, and is no RoPE of text: it is "
-    "AxialRoPE(head_dim, convention=...), with one of {conventions}",
+    "AxialRoPE(head_dim, convention=...)",
     "mllama4": "rotates by row and column of an image, as Llama 4's vision tower does, and is no RoPE of text: it is "
-    "AxialRoPE(head_dim, convention=...), with one of {conventions}",
+    "AxialRoPE(head_dim, convention='llama4')",
     "xdrope": "rotates the two channels of a pair by different axes of four (Hunyuan-VL), which no RoPE can stand for",
     "openpangu": "deals out pairs of M-RoPE in an order of its own (openPangu), which no MRoPE can stand for",
 }
@@ -155,3 +130,101 @@ def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
             VLLM  # released files have them, and transformers passes over them with a warning
         )
     return required + optional + extra.get((convention, rope_type), ())
+
+
+_FACTOR = ("scale", "scaling", "scaling_factor", "scale_factor")  # what people write for "factor"
+_LONGEST_KEY = 100  # characters of a key that an error repeats
+_NAMED = 20  # unknown keys that are named one by one
+_NTK = (
+    "; NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
+    "factor^(d / (d - 2)), with d rotated channels{here}; a base that grows with the length is 'dynamic'"
+)
+
+
+def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
+    """All that is wrong with a block whose nulls were dropped.
+
+    Args:
+        block: its keys under the names of version 5.
+        pairs: that rotate, or None where that is not known.
+        convention: as in `read_rope`.
+    """
+    rope_type = block.get("rope_type", "default")
+    if not isinstance(rope_type, str) or rope_type not in types_of(convention):
+        return [Problem("rope_type", _unknown_type(block, pairs, convention))]
+    scaling_keys = [key for key in block if key not in FREE]
+    if "rope_type" not in block and scaling_keys:
+        return [Problem("rope_type", f"is missing, and without it {', '.join(scaling_keys[:_NAMED])} would be ignored")]
+    allowed = (*FREE, *keys_of(rope_type, convention))
+    wrong = [
+        Problem(key, f"must be {RULES[key].words}, found {shown(value)}")
+        for key, value in block.items()
+        if key in allowed and key in RULES and not RULES[key].holds(value)
+    ]
+    unknown = [key for key in block if key not in allowed]
+    wrong += [Problem(key, _unknown_key(key, rope_type, block, allowed)) for key in unknown[:_NAMED]]
+    if unknown[_NAMED:]:
+        text = f"and {len(unknown) - _NAMED - 1} more are not keys of rope type {rope_type!r}"
+        wrong.append(Problem(unknown[_NAMED], text))
+    wrong += [
+        Problem(key, f"is missing; rope type {rope_type!r} needs {RULES[key].words}")
+        for key in types_of(convention)[rope_type].required
+        if key not in block
+    ]
+    return wrong or list(_contradictions(block, pairs))
+
+
+def _unknown_type(block: Block, pairs: int | None, convention: str) -> str:
+    """What to know of a rope type that a convention does not have."""
+    name: object = block["rope_type"]
+    text = f"is none of {', '.join(each for each in types_of(convention) if each != WITH_ALPHA)}, found {shown(name)}"
+    normalized = name.lower().replace("-", "_") if isinstance(name, str) else ""
+    if normalized in REFUSED:
+        return f"{name!r} {REFUSED[normalized]}"
+    readers = [engine for engine in ENGINES if normalized in types_of(engine) and normalized not in TYPES]
+    if readers:
+        others = " or ".join(f"convention={engine!r}" for engine in readers)
+        text += f"; {normalized!r} is a rope type of {' and '.join(readers)}: read it with {others}"
+    if normalized in ("ntk", "ntk_aware"):
+        known = all(key in block and RULES[key].holds(block[key]) for key in ("factor", "rope_theta"))
+        exponent = pairs / (pairs - 1) if known and pairs is not None and pairs > 1 else None
+        here = "" if exponent is None else f", here {block['rope_theta'] * block['factor'] ** exponent:.10g}"
+        return text + _NTK.format(here=here)
+    near = difflib.get_close_matches(normalized, [*TYPES, *ALIASES], n=1, cutoff=0.5)
+    return text if readers or not near else f"{text}; the nearest is {ALIASES.get(near[0], near[0])!r}"
+
+
+def _unknown_key(key: str, rope_type: str, block: Block, allowed: Collection[str]) -> str:
+    """What to know of a key that a rope type does not have."""
+    text = f"is no key of rope type {rope_type!r}"
+    if key in REFUSED_KEYS:
+        return f"{REFUSED_KEYS[key]}; where it is false, drop it"
+    free = [name for name in allowed if name not in block]
+    near = ["factor"] if key in _FACTOR and "factor" in free else difflib.get_close_matches(key, allowed, 1, 0.9)
+    near = near or difflib.get_close_matches(key, free, n=1, cutoff=0.7)
+    if near:
+        return f"{text}, did you mean {near[0]}?"
+    owners = ", ".join(repr(name) for name in TYPES if name != rope_type and key in keys_of(name, "transformers"))
+    if owners:
+        return f"{text} but of {owners}"
+    return text if len(key) > _LONGEST_KEY else f"{text}; ignore=[{key!r}] keeps it and reads the rest"
+
+
+def _contradictions(block: Block, pairs: int | None) -> Iterator[Problem]:
+    """What is wrong between keys that are right one by one."""
+    fast, slow = block.get("beta_fast", 32.0), block.get("beta_slow", 1.0)
+    if fast < slow:
+        yield Problem("beta_fast", f"must not be below beta_slow = {slow}, found {fast}")
+    low, high = block.get("low_freq_factor", 1.0), block.get("high_freq_factor", 4.0)
+    if high < low:
+        yield Problem("high_freq_factor", f"must be at least low_freq_factor = {low}, found {high}")
+    for key in ("short_factor", "long_factor"):
+        if pairs is not None and key in block and len(block[key]) != pairs:
+            yield Problem(key, f"must have {pairs} numbers, one for each rotated pair, found {len(block[key])}")
+    if block.get("rope_type", "default") != "proportional" and block.get("partial_rotary_factor") == 0:
+        yield Problem("partial_rotary_factor", "must be above 0 but for rope type 'proportional', found 0")
+
+
+def shortened(key: str) -> str:
+    """A key as an error repeats it."""
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}… ({len(key)} characters)"

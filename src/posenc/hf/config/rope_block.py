@@ -110,10 +110,9 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
         if values or not (key in RULES or key == "rope_type"):
             block[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
-            places = " and ".join(
-                f"{text_config.key_path(*path)} = {shown(at(text_config.config, path))}" for path in paths
-            )
-            conflicts.append(Problem(key, f"stands twice, and differs: {places}", {key: values[0]}))
+            places = [f"{text_config.key_path(*path)} = {shown(at(text_config.config, path))}" for path in paths]
+            text = f"stands twice, and differs: {' and '.join(places)}; transformers obeys {places[0]}"
+            conflicts.append(Problem(key, text))
     if block.get("rope_type") == "yarn" and "short_factor" in block:
         block["rope_type"] = "longrope"  # Phi-3's first spelling
     if block.get("rope_type") == "dynamic" and "alpha" in block:

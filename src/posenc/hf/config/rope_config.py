@@ -7,7 +7,7 @@
 
 Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers;
 where pairs are shared out among time, row and column (Qwen2-VL and on), the rotation is an `MRoPE`.
-What cannot be understood is an error that names the key and shows a corrected block; nothing is guessed. Writing keeps
+What cannot be understood is an error that names the key and what is allowed there; nothing is guessed. Writing keeps
 the spelling, so that reading and writing a configuration changes nothing. Neither needs torch;
 `RopeConfig.layers` and `RopeConfig.rope` are modules of it.
 
@@ -270,8 +270,7 @@ def read_rope(
         ignore: keys of the block to keep and not to read.
 
     Raises:
-        ValueError: for a key, value or combination that cannot be understood: names it, says what is allowed, and
-            shows a corrected block.
+        ValueError: for a key, value or combination that cannot be understood; it names it and says what is allowed.
         OSError: for a file that cannot be read.
     """
     reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))

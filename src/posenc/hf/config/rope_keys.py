@@ -199,7 +199,7 @@ def _kind_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBloc
     rope_block = collect(text_config, [(name,) for name in homes] if keys.scaled else [], outside, kind)
     if keys.theta_key in text_config and text_config[keys.theta_key] is None:
         text = "is null: transformers 4 then takes the base of the other layers, transformers 5 fails"
-        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": keys.base}),))
+        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text),))
     renames = {"rope_theta": keys.theta_key}
     target = ("rope_scaling",) if keys.scaled else ()
     defaults = {**rope_block.defaults, "rope_theta": keys.base}

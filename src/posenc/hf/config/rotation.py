@@ -94,10 +94,7 @@ def problems(values: Block, wrong: Block, pairs: int | None) -> list[Problem]:
         text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that are rotated"
         raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
     text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
-    last = pairs - sum(sections[:-1])
-    third = pairs // 3
-    mended = [*sections[:-1], last] if last > 0 else [pairs - 2 * third, third, third]
-    return [Problem(SECTION, text, {SECTION: mended})]
+    return [Problem(SECTION, text)]
 
 
 def counts(rope: MRoPESpec) -> list[int]:

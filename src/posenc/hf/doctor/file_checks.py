@@ -20,7 +20,7 @@ from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadEr
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.corrections import correction_of, has_remote_code, keys_for, single, text_path
 from posenc.hf.sources.formats import load_config
-from posenc.hf.sources.load import Config, Source, load
+from posenc.hf.sources.load import Source, load
 from posenc.input_files import UnreadableFileError
 
 MALFORMED, UNREADABLE = "malformed", "unreadable"
@@ -44,13 +44,14 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     except NotReadError as error:
         return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
-        return None, list(_of_error(error, remote=has_remote_code(config)))
+        level: Level = "suspicion" if has_remote_code(config) else "fault"
+        problems = ((path.rpartition(".")[2], text) for path, text in error.problems.items())
+        return None, [Finding(key, text, MALFORMED, level, inside=error.inside) for key, text in problems]
     except UnreadableFileError:
         raise
     except ValueError as error:
         key, _, text = str(error).partition(" ")
-        level: Level = "suspicion" if has_remote_code(config) else "fault"
-        return None, [Finding(key, text, UNREADABLE, level)]
+        return None, [Finding(key, text, UNREADABLE, "suspicion" if has_remote_code(config) else "fault")]
     return read, list(on_config(read))
 
 
@@ -70,15 +71,6 @@ def on_config(read: RopeConfig) -> Iterator[Finding]:
     if "encodings" in (read.config.get("posenc") or {}):
         text = "says that layers have other encodings: load the folder with posenc.hf.attach.load"
         yield Finding("posenc", text, "encodings-attached", "note")
-
-
-def _of_error(error: MalformedError, *, remote: bool) -> Iterator[Finding]:
-    """A finding for each key of a malformed block; the correction of all of them stands with the first."""
-    corrected: Config | None = None if remote else error.corrected
-    level: Level = "suspicion" if remote else "fault"
-    for path, text in error.problems.items():
-        yield Finding(path.rpartition(".")[2], text, MALFORMED, level, corrected, inside=error.inside)
-        corrected = None
 
 
 PARAMS = "params.json"

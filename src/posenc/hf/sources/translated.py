@@ -33,11 +33,11 @@ class Translated(NamedTuple):
     def in_source_terms(self, error: ValueError) -> ValueError:
         """An error in these keys on one line, under the names that they have there.
 
-        What a configuration allows, and a corrected block of one, are left out: the other program has no such block.
+        The block that was found is left out: the other program has no such block.
         """
         if not self.program:
             return error
-        lines = str(error).partition("\nallowed:")[0].replace(" or n_embd with n_head", "").split("\n")
+        lines = str(error).partition("\nfound:")[0].replace(" or n_embd with n_head", "").split("\n")
         text = "; ".join(dict.fromkeys(map(self.in_source_words, lines)))
         kind = NotReadError if isinstance(error, NotReadError) else ValueError
         return kind(f"{text}; read from {self.program}")
