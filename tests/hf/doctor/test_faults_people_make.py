@@ -179,10 +179,6 @@ FAULTS: list[tuple[str, str, Change, str, str]] = [  # what, in which model, how
      "fixes the frequencies"),
     ("the multiplier lost", "granite", keys(attention_multiplier=None), "softmax-scale", "means 1"),
     ("the multiplier inverted", "granite", keys(attention_multiplier=16.0), "softmax-scale", "16"),
-    ("an extractor of another Whisper", "whisper",
-     next_to_config("preprocessor_config.json", feature_size=128, hop_length=160), "mel-bins-differ", "num_mel_bins 8"),
-    ("placeholders of another count", "gemma3-images", next_to_config("processor_config.json", image_seq_length=64),
-     "image-tokens-differ", "256"),
     ("a pointer in the place of the tokenizer", "llama", lambda folder: (folder / "tokenizer.json").write_text(POINTER)
      and None, "other-file-unread", "Git LFS"),
     ("the factor's key misspelt", "yarn", block(factor=None, facter=4.0), "malformed", "facter"),

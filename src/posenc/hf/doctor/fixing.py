@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
-from posenc.hf.doctor.side_files import TOKENIZER_JSON, with_tokenizer_settings
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
@@ -111,10 +110,7 @@ def fix(
 
 def _correct(target: Path, finding: Finding) -> None:
     """Write the correction of a finding into a file of the stage, which may be a link to the source's file."""
-    if finding.file == TOKENIZER_JSON:  # up to 35 MB, of which everything else stays as it is
-        text = with_tokenizer_settings(target.read_text(encoding="utf-8"), finding.inside, finding.corrected or {})
-    else:
-        text = _json(_apply(load(target), finding))
+    text = _json(_apply(load(target), finding))
     target.unlink()
     target.write_text(text, encoding="utf-8")
 

@@ -1,13 +1,11 @@
-"""Limits of length in the files next to a configuration: tokenizer, generation, sentence-transformers, preprocessors.
+"""Limits of length in the files next to a configuration: tokenizer, generation, sentence-transformers.
 
 A model with a table of positions has no row past its end, so a limit above it lets texts through that fail. A model
 with a rotation computes at any length, so there a limit above is a note or a suspicion. A limit below cuts texts: a
 suspicion, since its author may have wanted it.
 
-Source: transformers 5.23, `model_max_length` (tokenization_utils_base.py), the check of the image size (models/vit/
-    modeling_vit.py:154, models/clip/modeling_clip.py:206 and their copies) and of the frames (models/whisper/
-    modeling_whisper.py:609); tokenizers, the "truncation" and "padding" of tokenizer.json; sentence-transformers,
-    `max_seq_length`.
+Source: transformers 5.23, `model_max_length` (tokenization_utils_base.py); tokenizers, the "truncation" and "padding"
+    of tokenizer.json, which a correction leaves alone; sentence-transformers, `max_seq_length`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,8 +33,7 @@ _SENTENCE = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
-SIDE_FILES = (TOKENIZER, TOKENIZER_JSON, GENERATION, *_SENTENCE, *_PROCESSORS)
+SIDE_FILES = (TOKENIZER, TOKENIZER_JSON, GENERATION, *_SENTENCE)
 _FAR_BELOW = 8  # max_seq_length below a limit by more than this factor; published ones have an eighth and more
 
 
@@ -68,7 +65,6 @@ def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
             *_on_sentences(folder, limit),
         ):
             yield finding if certain else finding._replace(certain=False)
-    yield from _on_processors(folder, read.config)
 
 
 def longest_of(read: RopeConfig) -> int | None:
@@ -190,27 +186,19 @@ def _on_tokenizer_json(folder: Path, read: RopeConfig, limit: Limit) -> Iterator
         text = f"cannot be compared: {str(error).splitlines()[0]}"
         yield _unread(TOKENIZER_JSON, text)
         return
-    cut = _at(settings, "truncation", "max_length")
-    if is_count(cut, TOKENS) and cut != limit.tokens:
-        text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: "
-        keys, inside = {"max_length": limit.tokens}, "truncation"
-        if cut < limit.tokens:
-            text += "tokenizers, sentence-transformers and text-embeddings-inference cut every text there"
-            level: Level = "note" if cut == _sentence_length(folder) else "suspicion"
-            finding = Finding("truncation.max_length", text, "tokenizer-length-below", level, keys)
-            yield finding._replace(file=TOKENIZER_JSON, inside=inside)
-        elif limit.is_table:
-            text += "texts are cut behind the last row of the table, and fail"
-            finding = Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", keys, True)
-            yield finding._replace(file=TOKENIZER_JSON, inside=inside)
-    width = _at(settings, "padding", "strategy", "Fixed")
+    cut, width = _at(settings, "truncation", "max_length"), _at(settings, "padding", "strategy", "Fixed")
+    if is_count(cut, TOKENS) and cut < limit.tokens:
+        text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: tokenizers, sentence-transformers and "
+        text += "text-embeddings-inference cut every text there"
+        level: Level = "note" if cut == _sentence_length(folder) else "suspicion"
+        yield Finding("truncation.max_length", text, "tokenizer-length-below", level, file=TOKENIZER_JSON)
+    elif is_count(cut, TOKENS) and cut > limit.tokens and limit.is_table:
+        text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: texts are cut behind the last row, and fail"
+        yield Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", file=TOKENIZER_JSON)
     if is_count(width, TOKENS) and width > limit.tokens:
         text = f"of {TOKENIZER_JSON} is {width:,}, and {limit.words}: tokenizers pads every text to that many tokens"
-        keys = {"Fixed": limit.tokens}
-        finding = Finding("padding.strategy.Fixed", text, "padding-beyond-length", "suspicion", keys)
-        if limit.is_table:
-            finding = finding._replace(text=f"{text}, and each fails", level="fault", certain=True)
-        yield finding._replace(file=TOKENIZER_JSON, inside="padding.strategy")
+        text, level = (f"{text}, and each fails", "fault") if limit.is_table else (text, "suspicion")
+        yield Finding("padding.strategy.Fixed", text, "padding-beyond-length", level, file=TOKENIZER_JSON)
     elif is_count(width, TOKENS) and is_causal(read.text_config):  # encoders are published so: all-MiniLM-L6-v2
         text = f"of {TOKENIZER_JSON} is {width:,}: tokenizers pads every text to that many tokens, and a causal model "
         text += "continues the padding; transformers replaces the setting at each call"
@@ -236,42 +224,26 @@ def tokenizer_settings(path: Path) -> dict[str, Any]:
         head = file.read(_HEAD_BYTES)
     if is_lfs_pointer(head):
         raise UnreadableFileError(lfs_text(path))
-    settings = {key: value for key, (value, _, _) in _members(head.decode("utf-8", "ignore")).items()}
+    settings = _members(head.decode("utf-8", "ignore"))
     if len(settings) < len(_SETTINGS) and len(head) == _HEAD_BYTES:
-        text = read_bytes(path, _TOKENIZER_BYTES).decode("utf-8", "replace")
-        settings = {key: value for key, (value, _, _) in _members(text).items()}
+        settings = _members(read_bytes(path, _TOKENIZER_BYTES).decode("utf-8", "replace"))
     if not settings and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise UnreadableFileError(f"{path_text(path)} must hold a JSON object")
     return settings
 
 
-def with_tokenizer_settings(text: str, inside: str, keys: Mapping[str, Any]) -> str:
-    """The text of a tokenizer.json with other values in its truncation or padding, and every other character kept."""
-    name, *path = inside.split(".")
-    value, start, end = _members(text)[name]
-    inner = value
-    for part in path:
-        inner = inner[part]
-    inner.update(keys)
-    return text[:start] + json.dumps(value) + text[end:]
-
-
-def _members(text: str) -> dict[str, tuple[Any, int, int]]:
-    """Truncation and padding at the top level of a JSON object, each with the place of its text.
-
-    Stops once both have been read, or where the text ends within a value.
-    """
+def _members(text: str) -> dict[str, Any]:
+    """Truncation and padding at the top level of a JSON object, as far as the text goes."""
     decoder, at = json.JSONDecoder(), text.find("{") + 1
-    settings: dict[str, tuple[Any, int, int]] = {}
+    settings: dict[str, Any] = {}
     while at and len(settings) < len(_SETTINGS):
         try:
             key, at = decoder.raw_decode(text, _skip(text, at, ","))
-            start = _skip(text, at, ":")
-            value, at = decoder.raw_decode(text, start)
+            value, at = decoder.raw_decode(text, _skip(text, at, ":"))
         except (ValueError, RecursionError):
             break
         if key in _SETTINGS:
-            settings[str(key)] = (value, start, at)
+            settings[str(key)] = value
     return settings
 
 
@@ -336,112 +308,3 @@ def _on_sentences(folder: Path, limit: Limit) -> Iterator[Finding]:
             far = length * _FAR_BELOW < limit.tokens
             finding = finding._replace(name="sentence-length-below", text=text, certain=False)
             yield finding if far else finding._replace(level="note", corrected=None)
-
-
-# Vision models of transformers 5.23 that refuse an image of another size than their table's (see Source).
-_FIXED_SIZE = {
-    "vit", "deit", "ijepa", "vit_msn", "vit_mae", "clip", "clip_vision_model", "siglip", "siglip_vision_model",
-    "altclip", "chinese_clip", "chinese_clip_vision_model", "metaclip_2", "git", "git_vision_model", "xclip",
-    "videomae", "vivit", "bridgetower", "kosmos-2",
-}  # fmt: skip
-_WHISPER = ("whisper", "qwen2_audio_encoder")
-_PATCHES = {  # key of a preprocessor: keys of the vision part
-    "patch_size": ("patch_size",), "merge_size": ("spatial_merge_size", "merge_size"),
-    "temporal_patch_size": ("temporal_patch_size",),
-}  # fmt: skip
-
-
-def _on_processors(folder: Path, config: Config) -> Iterator[Finding]:
-    """Sizes of images and patches, and frames of audio, that a preprocessor makes and the model does not take."""
-    for file in _PROCESSORS:
-        content = _contents(folder, file)
-        if isinstance(content, Finding):
-            yield content
-        if not isinstance(content, dict):
-            continue
-        for inside in ("", "image_processor", "video_processor", "feature_extractor"):
-            part = content.get(inside) if inside else content
-            if isinstance(part, dict):
-                checks = (_on_image, _on_patches, _on_frames, _on_image_tokens)
-                for finding in (finding for check in checks for finding in check(part, config)):
-                    yield finding._replace(file=file, inside=inside, text=finding.text.replace("{file}", file))
-
-
-def _on_image_tokens(part: Config, config: Config) -> Iterator[Finding]:
-    """Placeholders that Gemma 3's processor writes for an image, against the vectors that the model puts there."""
-    placeholders, expected = part.get("image_seq_length"), config.get("mm_tokens_per_image")
-    if is_count(placeholders) and is_count(expected) and placeholders != expected:
-        text = f"of {{file}} is {placeholders}, and mm_tokens_per_image {expected}: the model refuses a prompt whose "
-        text += "placeholders are not as many as the vectors of an image"
-        yield Finding("image_seq_length", text, "image-tokens-differ", "fault", {"image_seq_length": expected})
-
-
-def _vision_part(config: Config) -> tuple[Config, str]:
-    """The part of a configuration that describes its images, and its path."""
-    part = config.get("vision_config")
-    return (part, "vision_config.") if isinstance(part, dict) else (config, "")
-
-
-def _on_image(part: Config, config: Config) -> Iterator[Finding]:
-    vision, path = _vision_part(config)
-    types = {config.get("model_type"), vision.get("model_type")}
-    expected = _height_and_width(vision.get("image_size"))
-    cropped = part.get("do_center_crop") is True or ("do_center_crop" not in part and "crop_size" in part)
-    key = "crop_size" if cropped and "crop_size" in part else "size"
-    processor_size = _height_and_width(part.get(key))
-    if not types & _FIXED_SIZE or expected is None or processor_size is None or processor_size == expected:
-        return
-    if key == "size" and part.get("do_resize") is False:
-        return
-    text = f"of {{file}} is {processor_size[0]} × {processor_size[1]} pixels, and {path}image_size "
-    text += f"{expected[0]} × {expected[1]}: the model "
-    text += "refuses such images, since its table has a row for each patch of that size (interpolate_pos_encoding=True "
-    text += "resizes the table)"
-    keys = {key: {"height": expected[0], "width": expected[1]}}
-    yield Finding(key, text, "image-size-differs", "fault", keys)
-
-
-def _height_and_width(value: Any) -> tuple[int, int] | None:
-    """Pixels under a key with one number, two, or an object; None for sizes that depend on the image."""
-    if isinstance(value, dict):
-        value = [value.get("height"), value.get("width")]
-    if isinstance(value, list):
-        return (value[0], value[1]) if len(value) == 2 and all(is_count(side) for side in value) else None
-    return (value, value) if is_count(value) else None
-
-
-def _on_patches(part: Config, config: Config) -> Iterator[Finding]:
-    vision, path = _vision_part(config)
-    if not path:
-        return
-    for key, names in _PATCHES.items():
-        name = next((name for name in names if is_count(vision.get(name))), None)
-        patch_size, expected = _height_and_width(part.get(key)), None if name is None else vision[name]
-        if patch_size is None or expected is None or patch_size == (expected, expected):
-            continue
-        text = f"of {{file}} is {shown(part[key])}, and {path}{name} {expected}: the preprocessor cuts an image into "
-        text += "other patches than the model has positions for"
-        yield Finding(key, text, "patches-differ", "fault", {key: expected})
-
-
-def _on_frames(part: Config, config: Config) -> Iterator[Finding]:
-    """Frames that Whisper's feature extractor makes, against the positions of the encoder, two frames each."""
-    audio = config.get("audio_config")
-    encoder = audio if isinstance(audio, dict) else config
-    positions = encoder.get("max_source_positions")
-    if encoder.get("model_type") not in _WHISPER or not is_count(positions, TOKENS):
-        return
-    mels = encoder.get("num_mel_bins")
-    if is_count(part.get("feature_size")) and is_count(mels) and part["feature_size"] != mels:
-        text = f"of {{file}} is {part['feature_size']}, and num_mel_bins {mels}: the encoder's convolution refuses them"
-        yield Finding("feature_size", text, "mel-bins-differ", "fault", {"feature_size": mels})
-    seconds, rate, hop = (part.get(key) for key in ("chunk_length", "sampling_rate", "hop_length"))
-    if not (is_count(seconds) and is_count(rate) and is_count(hop)):
-        return
-    frames = seconds * rate // hop
-    if frames != 2 * positions:
-        text = f"of {{file}} is {seconds} s, {frames:,} frames, and max_source_positions = {positions:,} takes "
-        text += f"{2 * positions:,}: the encoder refuses them"
-        meant = 2 * positions * hop / rate
-        keys = {"chunk_length": int(meant)} if meant.is_integer() else None
-        yield Finding("chunk_length", text, "audio-length-differs", "fault", keys)
