@@ -1,10 +1,10 @@
-"""Any format of a configuration as Hugging Face's keys: its own, params.json, and GGUF's metadata."""
+"""Any format of a configuration as Hugging Face's keys: its own, params.json, litgpt's YAML, GGUF's metadata."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from posenc.hf.sources import gguf_metadata, params_json
+from posenc.hf.sources import gguf_metadata, litgpt, params_json
 from posenc.hf.sources.load import Config, Source, load
 from posenc.hf.sources.translated import Translated as Translated
 
@@ -35,4 +35,6 @@ def translate(config: Config) -> Translated:
     """
     if gguf_metadata.is_one(config):
         return gguf_metadata.translate(config)
+    if litgpt.is_one(config):
+        return litgpt.translate(config)
     return params_json.translate(config) if params_json.is_one(config) else Translated(config)

@@ -11,7 +11,7 @@ from posenc.arguments import shown
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
 from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
-from posenc.input_files import UnreadableFileError, path_text, printable, read_json
+from posenc.input_files import UnreadableFileError, path_text, printable, read_json, read_text
 
 Config = dict[str, Any]
 
@@ -25,8 +25,8 @@ Source = Mapping[str, Any] | str | Path | _HasDict
 
 
 def load(source: Source, *, of_diffusers: bool = False) -> Config:
-    """A copy of a configuration: a dictionary, an object with ``to_dict()``, a JSON file, a folder with config.json
-    or params.json, or a model of the Hugging Face Hub by name (`posenc.hf.sources.hub`).
+    """A copy of a configuration: a dictionary, an object with ``to_dict()``, a file, a folder with config.json,
+    params.json or litgpt's model_config.yaml, or a model of the Hugging Face Hub by name (`posenc.hf.sources.hub`).
 
     A byte order mark at the begin of a file is passed over.
 
@@ -54,12 +54,13 @@ def _of_file(path: Path, of_diffusers: bool) -> Config:
     path = local_source(path)
     _refuse_pipeline(path)
     if path.is_dir():
-        path = next((path / name for name in MAIN_FILES if (path / name).exists()), path / MAIN_FILES[0])
+        names = (*MAIN_FILES, _OF_LITGPT)
+        path = next((path / name for name in names if (path / name).exists()), path / MAIN_FILES[0])
     if not path.exists():
         raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
-    config = read_json(path, FILE_BYTES)
+    config = _read_yaml(path) if path.suffix in (".yaml", ".yml") else read_json(path, FILE_BYTES)
     if not isinstance(config, dict):
-        raise UnreadableFileError(f"config: {path_text(path)} must hold a JSON object, found a {type(config).__name__}")
+        raise UnreadableFileError(f"config: {path_text(path)} must hold an object, found a {type(config).__name__}")
     if len(config) > KEYS:
         raise UnreadableFileError(
             f"config: {path_text(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
@@ -73,6 +74,24 @@ def _of_file(path: Path, of_diffusers: bool) -> Config:
         return _copied_whole(config)
     except ValueError as error:
         raise UnreadableFileError(f"config: {path_text(path)}: {error}") from None
+
+
+_OF_LITGPT = "model_config.yaml"
+
+
+def _read_yaml(path: Path) -> Any:
+    """The content of a YAML file without aliases, by which a short file can hold any amount."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ValueError(f"config: {path_text(path)} needs PyYAML: pip install pyyaml") from None
+    text = read_text(path, FILE_BYTES)
+    try:
+        if not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UnreadableFileError(f"config: {path_text(path)} is no YAML: {str(error).splitlines()[0]}") from None
+    raise UnreadableFileError(f"config: {path_text(path)} has aliases, which no configuration has")
 
 
 def refuse_diffusers(path: Path) -> None:
