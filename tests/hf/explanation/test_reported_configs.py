@@ -105,6 +105,19 @@ def test_heads_of_latent_attention_have_unrotated_channels() -> None:
     assert "192 channels, 64 in pairs" in str(explanation)
 
 
+def test_parts_of_a_composite_that_are_not_read_are_named() -> None:
+    text = {"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 2048}
+    tower = {"model_type": "siglip_vision_model", "hidden_size": 32}
+    composite = {"model_type": "llava", "text_config": text, "vision_config": tower, "quantization_config": {"bits": 4}}
+    explanation = explain(composite)
+    assert explanation.facts["parts_not_read"] == {"vision_config": "siglip_vision_model"}
+    assert "vision_config (siglip_vision_model)" in str(explanation)
+    omni = {"model_type": "qwen2_5_omni", "thinker_config": {"model_type": "qwen2_5_omni_thinker", "text_config": text,
+            "audio_config": {"d_model": 32}}, "talker_config": {"hidden_size": 8}}  # fmt: skip
+    assert explain(omni).facts["parts_not_read"] == {"talker_config": "", "thinker_config.audio_config": ""}
+    assert explain(text).facts["parts_not_read"] == {}
+
+
 NOT_READ: dict[str, Config] = {
     "a class that posenc does not read": {"model_type": "nanochat", "hidden_size": 4096},
     "latent attention switched off": {

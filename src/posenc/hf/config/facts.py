@@ -176,6 +176,22 @@ class ModelFacts:
         """Each kind of layers with the numbers of its layers, from 0."""
         return [(kind, [n for n, layer in enumerate(self.layers) if layer is kind]) for kind in self.distinct_layers]
 
+    @cached_property
+    def parts_not_read(self) -> Mapping[str, str]:
+        """Parts of a composite model next to the text model, by dotted path: towers of images and sound, codecs.
+
+        Each with its model type, "" where it names none.
+        """
+        found, outer = {}, self.config
+        for depth in range(len(self.text.path) + 1):
+            inside = self.text.path[depth : depth + 1]
+            for key, part in outer.items():
+                is_model = isinstance(part, dict) and any(name in part for name in _OF_MODELS)
+                if is_model and key.endswith("_config") and (key,) != inside:
+                    found[dotted((*self.text.path[:depth], key))] = str(part.get("model_type") or "")
+            outer = outer[inside[0]] if inside else outer
+        return found
+
     # Where values stand
 
     @cached_property
@@ -218,6 +234,7 @@ class ModelFacts:
             lacks_window(self.text, kind)
 
 
+_OF_MODELS = ("model_type", "hidden_size", "embed_dim", "d_model", "num_hidden_layers", "depth")
 _FACTS = {
     "rope_theta": "base", "partial_rotary_factor": "share", "rotary_dim": "share",
     "original_max_position_embeddings": "trained", "rope_type": "scaling",

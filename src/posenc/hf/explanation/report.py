@@ -48,6 +48,7 @@ def facts(config: RopeConfig) -> Facts:
     findings = [finding.summary() for finding in config.findings]
     known: Facts = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
     known["keys"] = {} if is_posenc_config(config.config) else dict(config.facts.keys)
+    known["parts_not_read"] = {} if is_posenc_config(config.config) else dict(config.facts.parts_not_read)
     return {**known, "schedule": schedule_facts(config), "findings": findings}
 
 
@@ -247,6 +248,8 @@ def _report(known: Facts, config: RopeConfig) -> str:
             [f"in posenc    {encoding['posenc']}"] if encoding["posenc"] else []
         )
     lines += schedule_lines(known["schedule"])
+    parts = [f"{key} ({kind})" if kind else key for key, kind in known["parts_not_read"].items()]
+    lines += ["", f"not read     {printable(', '.join(parts))}"] if parts else []
     if known["findings"]:
         lines += ["", "findings"]
         lines += [f"  {printable(finding['key'])} {printable(finding['text'])}" for finding in known["findings"]]
