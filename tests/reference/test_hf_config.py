@@ -258,13 +258,16 @@ class TestFaultsOfTransformers:
         assert float(cos[0, 4999, 47]) != pytest.approx(1.25 * math.cos(4999 * long.theta[47]), abs=1e-2)
         assert (float(short.gain), float(long.gain)) == (1.243163121016122, 1.25)
 
-    @pytest.mark.parametrize("model_type", ["gemma3_text", "olmo3"])
+    @pytest.mark.parametrize("model_type", ["gemma3_text", "gemma3n_text", "olmo3"])
     def test_a_flat_block_is_ignored_where_kinds_of_layers_differ(self, model_type: str) -> None:
         config = {"model_type": model_type, "head_dim": 64, "rope_parameters": {"rope_type": "linear", "factor": 8.0}}
         module = rotary_module(config)
         assert module.rope_type[FULL] == "default"
-        with pytest.raises(ValueError, match=r"full_attention.*sliding_attention"):
-            read_rope(config)
+        read = read_rope(config)
+        assert {rope.scaling for rope in read.rotations.values()} == {None}
+        assert [(finding.name, finding.level) for finding in read.findings if finding.alarms] == [
+            ("flat-block-dropped", "fault")
+        ]
 
     def test_gpt_neox_ignores_rope_theta(self) -> None:
         config = {"model_type": "gpt_neox", "hidden_size": 512, "num_attention_heads": 2, "rope_theta": 5e5}

@@ -230,10 +230,6 @@ def test_malformed_configuration_names_its_key(malformed: Malformed) -> None:
         ({"hidden_size": "4096"}, ["hidden_size", "'4096'"]),
         ({"head_dim": 63}, ["head_dim", "63"]),
         ({"model_type": "gemma4_text", "rope_parameters": {"rope_theta": 1e4}}, ["flat", "kinds of layers"]),
-        (
-            {"model_type": "gemma3_text", "rope_parameters": {"rope_theta": 1e4}},
-            ["full_attention and sliding_attention"],
-        ),
         ({"model_type": "modernbert", "local_rope_theta": None}, ["rope_theta is null"]),
         ({"model_type": "new"}, ["model_type 'new' is unknown", "rope_scaling or rope_theta"]),
         ({"model_type": "nanochat"}, ["nanochat", "other way round"]),

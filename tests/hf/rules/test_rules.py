@@ -249,6 +249,27 @@ def test_guesses_are_offered_and_written_only_on_request(config: Config, right: 
     assert examine(mended).healthy
 
 
+OLMO_3: Config = {
+    "model_type": "olmo3", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "sliding_window": 8,
+    "layer_types": [SLIDING, FULL], "max_position_embeddings": 65536,
+}  # fmt: skip
+FLAT = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192, "rope_theta": 5e5}
+
+
+def test_a_flat_block_of_kinds_of_layers_is_dropped_by_its_class() -> None:
+    read = read_rope({**OLMO_3, "rope_parameters": FLAT})
+    assert all(rope.scaling is None and rope.base == 5e5 for rope in read.rotations.values())
+    (finding,) = [each for each in examine(read.config).findings if each.name == "flat-block-dropped"]
+    assert finding.level == "fault"
+    mended, _ = corrected(read.config, guesses=True)
+    assert mended["rope_parameters"][FULL] == FLAT
+    assert read_rope(mended).rotations[FULL].scaling.factor == 8
+    assert read_rope(mended).rotations[SLIDING].scaling is None
+    default = examine({**OLMO_3, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})
+    assert default.healthy
+    assert "flat-block-dropped" in {each.name for each in default.findings}
+
+
 def test_a_finding_of_remote_code_is_a_note() -> None:
     config = {**QWEN_3, "rope_theta": 1e4, "auto_map": {"AutoModelForCausalLM": "modeling.Mine"}}
     assert examine(config).healthy

@@ -52,6 +52,8 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
         return [_nested_part(text_config, homes, kind, block.get(kind, {})) for kind in every]
     if family.by_layer:
         return _parts_by_layer(text_config, homes)
+    if family.flat_dropped:
+        return [_kind_part(text_config, [name for name in homes if name != "rope_parameters"], k) for k in family.kinds]
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
         kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
         raise ValueError(

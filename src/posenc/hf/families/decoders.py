@@ -181,12 +181,12 @@ DECODERS: dict[str, Family] = {
         attention=Attention(sinks=("all",)),
     ),
     "gemma3_text": Family(
-        RotationRules(kinds=GEMMA_3_KINDS),
+        RotationRules(kinds=GEMMA_3_KINDS, flat_dropped=True),
         layers=LayerPattern((*5 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
         attention=Attention(bidirectional_if=True, scale="query_pre_attn_scalar"),
     ),
     "gemma3n_text": Family(
-        RotationRules(kinds=GEMMA_3_KINDS),
+        RotationRules(kinds=GEMMA_3_KINDS, flat_dropped=True),
         layers=LayerPattern((*4 * (SLIDING,), FULL)),
         attention=Attention(scale="one"),
     ),
@@ -287,6 +287,7 @@ DECODERS: dict[str, Family] = {
                 FULL: KindKeys("rope_theta", 500000.0, scaled=True),
                 SLIDING: KindKeys("rope_theta", 500000.0, scaled=False),
             },
+            flat_dropped=True,
         ),
         layers=LayerPattern((*3 * (SLIDING,), FULL)),
     ),

@@ -87,13 +87,13 @@ ENCODER_DECODERS: dict[str, Family] = {
     ),
     "t5gemma": Family(unsupported="has a rotation in each of its parts: read encoder and decoder by itself"),
     "t5gemma2_decoder": Family(
-        RotationRules(kinds=GEMMA_3_KINDS),
+        RotationRules(kinds=GEMMA_3_KINDS, flat_dropped=True),
         layers=LayerPattern((*5 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
         attention=Attention(scale="query_pre_attn_scalar"),
         not_compared="one softmax over its own tokens and the encoder's",
     ),
     "t5gemma2_text": Family(
-        RotationRules(kinds=GEMMA_3_KINDS),
+        RotationRules(kinds=GEMMA_3_KINDS, flat_dropped=True),
         layers=LayerPattern(
             (*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(sides="shared")
         ),

@@ -56,6 +56,7 @@ class RotationRules:
         rotates_if: a key, and the value without which no layer rotates.
         kinds: kinds of layers that a flat config spells side by side, or empty.
         nested: there are several kinds of layers, and only a nested block can tell them apart.
+        flat_dropped: the class takes its defaults for each kind of layers in the place of flat ``rope_parameters``.
         by_layer: a flat config lists base (``rope_theta``) and share (``partial_rotary_factors``) of each layer, and
             the kinds that its scaling is for (``yarn_only_types``); lists may go on with layers that predict tokens.
         unrotated_kinds: kinds of layers that never rotate, where there is a sliding window.
@@ -93,6 +94,7 @@ class RotationRules:
     rotates_if: tuple[str, str | bool] | None = None
     kinds: Mapping[str, KindKeys] = field(default_factory=dict)
     nested: bool = False
+    flat_dropped: bool = False
     by_layer: bool = False
     unrotated_kinds: tuple[str, ...] = ()
     only_sliding: bool = False

@@ -150,6 +150,27 @@ def block_of_no_layer(facts: ModelFacts) -> Finding | None:
 
 
 @of_config
+def flat_block(facts: ModelFacts) -> Finding | None:
+    """A flat block where the class has one for each kind of layers: saved by transformers 5.0 to 5.15 (OLMo 3)."""
+    text, block = facts.text, facts.text.get(BLOCKS[0])
+    if not text.rotation.flat_dropped or not isinstance(block, dict) or not block:
+        return None
+    if any(isinstance(value, dict) for value in block.values()):
+        return None
+    read = {part.kind: part.effective for part in facts.blocks}
+    base, one_key = read[FULL]["rope_theta"], len({keys.theta_key for keys in text.rotation.kinds.values()}) == 1
+    if block.get("rope_type", "default") == "default" and block.get("rope_theta", base) == base:
+        said = "is flat, and the class of this family has a block for each kind of layers: these defaults say the same"
+        return Finding(BLOCKS[0], said, "flat-block-dropped")
+    said = "is flat, and the class of this family has a block for each kind of layers: transformers 5.23 computes with "
+    said += f"its defaults (base {base:g} in full attention, no scaling) and drops {shown(block)} without a word"
+    of_windows = block.get("rope_theta") if one_key else None
+    sliding = {"rope_type": "default", "rope_theta": of_windows or read[SLIDING]["rope_theta"]}
+    keys = {BLOCKS[0]: {FULL: {"rope_theta": base, **block}, SLIDING: sliding}}
+    return Finding(BLOCKS[0], said, "flat-block-dropped", "fault", keys)
+
+
+@of_config
 def softmax_scale(facts: ModelFacts) -> Finding | None:
     """Granite's multiplier lost, for which its class takes 1 (OpenNMT/CTranslate2#1882): 64 to 128 times too sharp.
 
