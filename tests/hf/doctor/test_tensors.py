@@ -344,6 +344,16 @@ def test_a_table_that_another_scheme_replaces_is_told(models: Callable[..., Path
     ]
 
 
+def test_a_table_without_which_a_model_has_no_positions_is_a_fault(models: Callable[..., Path]) -> None:
+    folder = models("deberta-v2", relative_attention=False, position_biased_input=True)
+    assert examine(folder).healthy
+    change_config(folder, position_biased_input=False)
+    finding = alarm(examine(folder), "table-dropped")
+    assert (finding.level, finding.corrected) == ("fault", {"position_biased_input": True})
+    fix(folder, in_place=True)
+    assert examine(folder).healthy
+
+
 def test_weights_as_files(models: Callable[..., Path]) -> None:
     folder = models("llama", max_shard_size="100KB")
     assert examine(folder).healthy

@@ -27,6 +27,7 @@ from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, l
 from posenc.hf.doctor.table_values import on_saved_frequencies, on_values
 from posenc.hf.doctor.weight_files import Weights, on_adapter, on_weight_files
 from posenc.hf.explanation.describe import ranges
+from posenc.hf.families.position_schemes import SWITCHED_OFF, PositionScheme
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count
 from posenc.hf.rules.corrections import has_remote_code
@@ -177,11 +178,31 @@ class _Told:
             yield self._finding(layers[0], text, "tensors-unread")
         for name in self.loaded.silent:
             table = not layer_of(name) and self._is_lost(name) and not _BUFFERS.search(name)
-            if table and not _PUBLISHED_AND_UNUSED.search(name):
+            if not table or _PUBLISHED_AND_UNUSED.search(name):
+                continue
+            if self.read is not None and [scheme.text for scheme in self.read.position_schemes] == [SWITCHED_OFF.text]:
+                text = "is dropped without a word, and with this config the model has no other positions: a switch was "
+                text += f"lost, as {', '.join(key for scheme in self._schemes() for key in scheme.switched_by)}"
+                yield self._finding(name, text, "table-dropped", self._switched_on())
+            else:
                 text = "is dropped without a word: with this config the model has another scheme of positions. Some "
                 text += "published files have such a table unused; if this model was trained with it, the config is "
                 text += "another model's"
                 yield Finding(name, text, "table-dropped")
+
+    def _schemes(self) -> tuple[PositionScheme, ...]:
+        return () if self.read is None else self.read.text_config.family.schemes
+
+    def _switched_on(self) -> Config | None:
+        """The one switch of a scheme with which the loader drops no table of positions."""
+        for key in (key for scheme in self._schemes() for key in scheme.switched_by):
+            try:
+                again = ask_loader({**self.config, key: True}, self.shapes)
+            except CannotAskError:
+                continue
+            if again.complaints == 0 and not set(again.silent) & set(self.loaded.silent):
+                return {key: True}
+        return None
 
     def _on_differ(self) -> Finding:
         patterns: dict[str, str] = {}

@@ -14,7 +14,7 @@ from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import max_length
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
-from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.rules.case import Case, Read, fixes, in_block, of_block
 from posenc.hf.rules.corrections import changed_keys, keys_for, single
 from posenc.hf.rules.releases import LONGEST, SHARES, is_llama_3, release_like
@@ -41,6 +41,18 @@ def base_default(case: Case) -> Finding | None:
         return None
     whose = "this family's" if case.text.known else "the usual"
     return Finding("rope_theta", f"is not given: {case.values['rope_theta']:g} is {whose} default", "base-default")
+
+
+@of_block
+def base_in_old_block(case: Case) -> Finding | None:
+    """A base in rope_scaling alone, which version 5 reads there, and version 4 and engines outside of it."""
+    paths, base = case.block.sources.get("rope_theta", ()), case.values["rope_theta"]
+    inside = bool(paths) and all(path[:1] == ("rope_scaling",) and len(path) == 2 for path in paths)
+    if not inside or not case.text.known or base == case.family.base or case.family.kinds:
+        return None
+    text = f"= {base:g} stands in rope_scaling alone, where transformers 5 reads it; transformers 4 and most engines "
+    text += f"read the key next to it, which is missing, and rotate by {case.family.base:g}"
+    return Finding("rope_theta", text, "base-in-old-block", "suspicion", {case.family.theta_key: base})
 
 
 @of_block
@@ -470,6 +482,23 @@ def gain_in_engines(case: Case) -> Finding | None:
     )
     text += f"key): for those also give attn_factor = {case.gain / usual:.6g}, which multiplies their gain"
     return Finding(key, text, "yarn-gain-in-engines")
+
+
+@of_block
+def gain_of_another_factor(case: Case) -> Finding | None:
+    """An attention_factor that YaRN has for another factor, left behind when the factor was changed."""
+    gain, factor = case.given.get("attention_factor"), case.values.get("factor")
+    if case.rope_type != "yarn" or not is_number(gain, 1, above=True) or factor is None or gain > _LARGEST_GAIN:
+        return None
+    meant = math.exp(10 * (gain - 1))
+    if abs(meant - round(meant)) > 1e-3 * meant or round(meant) < 2 or math.isclose(meant, factor, rel_tol=1e-2):
+        return None
+    text = f"is {gain:.6g}, which YaRN has for factor {round(meant)}, and factor is {factor:g}, whose gain is "
+    text += f"{1 + 0.1 * math.log(max(1.0, factor)):.6g}: was one of the two changed alone?"
+    return Finding("attention_factor", text, "gain-of-another-factor", "suspicion")
+
+
+_LARGEST_GAIN = 1.6  # of factor 403
 
 
 @of_block

@@ -313,6 +313,20 @@ def position_type(facts: ModelFacts) -> Finding | None:
 
 
 @of_config
+def padding_of_positions(facts: ModelFacts) -> Finding | None:
+    """Another padding id in RoBERTa's kin, whose positions start behind its row: huggingface/transformers#9116."""
+    text, padding = facts.text, facts.text.get("pad_token_id")
+    usual = [
+        scheme.table.padding for scheme in text.family.schemes if scheme.table and scheme.table.padding is not None
+    ]
+    if not isinstance(padding, int) or not usual or padding in usual:
+        return None
+    said = f"is {padding}, and positions start behind that row of the table, where models of this family have "
+    said += f"{usual[0]}: each token reads the row of another position"
+    return Finding("pad_token_id", said, "position-padding", "suspicion")
+
+
+@of_config
 def unknown_family(facts: ModelFacts) -> Finding | None:
     """A model type without a record."""
     text = facts.text

@@ -111,6 +111,21 @@ def window_switch(facts: ModelFacts) -> Finding | None:
 
 
 @of_config
+def windows_differ(facts: ModelFacts) -> Finding | None:
+    """ModernBERT's two keys of one window, of which its class takes the second."""
+    text, window = facts.text, facts.text.family.layers.window
+    sides, size = text.get(window.key), text.get("sliding_window")
+    if not (window.halved and window.key != "sliding_window" and is_count(sides, TOKENS) and is_count(size, TOKENS)):
+        return None
+    if size in (sides // 2, sides // 2 + 1):
+        return None
+    said = (
+        f"is {size:,}, which is read, and {window.key} = {sides:,} means {sides // 2:,} tokens to each side: which of "
+    )
+    return Finding("sliding_window", f"{said}the two is meant?", "windows-differ", "suspicion")
+
+
+@of_config
 def nope_layers(facts: ModelFacts) -> Finding | None:
     """no_rope_layers, in which 1 means that a layer rotates, read the other way round; nothing else tells."""
     text, flags = facts.text, facts.text.get("no_rope_layers")
