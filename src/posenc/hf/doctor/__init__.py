@@ -11,7 +11,7 @@ table_values  NaN, zeros and saved frequencies;  weight_files: damaged, truncate
 file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
 side_files    limits of tokenizer, generation and sentence-transformers
 compare       two checkpoints or configurations
-fixing        writes the keys that resolve a finding, to a copy or beside a backup (`posenc.hf.rules.corrections`)
+fixing        writes the keys that resolve a finding, to a copy or beside a backup (`posenc.hf.rules.correction_of`)
 report        the findings of one source
 """
 

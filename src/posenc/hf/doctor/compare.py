@@ -33,7 +33,7 @@ from posenc.hf.doctor.side_files import limits_in
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.report import facts
 from posenc.hf.findings import CONFIG
-from posenc.hf.rules.corrections import has_remote_code
+from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import naming, printable
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION

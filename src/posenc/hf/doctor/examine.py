@@ -18,7 +18,7 @@ from posenc.hf.doctor.tensors import TensorReport, on_weights
 from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.rules.corrections import has_remote_code
+from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.formats import Translated, load_config, translate
 from posenc.hf.sources.load import Source
 

@@ -18,7 +18,8 @@ from posenc.hf.doctor.report import NOT_READ
 from posenc.hf.doctor.side_files import longest_of, on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.rules.corrections import correction_of, has_remote_code, keys_for, single, text_path
+from posenc.hf.rules import correction_of
+from posenc.hf.rules.case import has_remote_code, keys_for, single, text_path
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Source, load
 from posenc.input_files import UnreadableFileError

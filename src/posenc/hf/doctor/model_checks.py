@@ -30,7 +30,7 @@ from posenc.hf.config.rotation import built
 from posenc.hf.doctor.side_files import longest_of
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.findings import Finding
-from posenc.hf.rules.corrections import keys_for, single, text_path
+from posenc.hf.rules.case import keys_for, single, text_path
 from posenc.hf.sources.load import Config
 
 _REBUILD = "modules are built once, with the model: give the configuration to from_pretrained(..., config=config)"

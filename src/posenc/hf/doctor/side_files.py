@@ -24,7 +24,7 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import TOKENS, is_count, is_number
-from posenc.hf.rules.corrections import has_remote_code
+from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, path_text, read_bytes
 

@@ -30,7 +30,7 @@ from posenc.hf.explanation.describe import ranges
 from posenc.hf.families.position_schemes import SWITCHED_OFF, PositionScheme
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count
-from posenc.hf.rules.corrections import has_remote_code
+from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.load import Config
 from posenc.input_files import printable
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posenc.arguments import shown
 from posenc.frequencies.longrope import below_critical
@@ -15,11 +15,13 @@ from posenc.hf.config.text_config import max_length
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count, is_number
-from posenc.hf.rules.case import Case, Read, fixes, in_block, of_block
-from posenc.hf.rules.corrections import changed_keys, keys_for, single
+from posenc.hf.rules.case import BlockRule, Case, Fix, changed_keys, in_block, keys_for, single
 from posenc.hf.rules.releases import LONGEST, SHARES, is_llama_3, release_like
 from posenc.hf.rules.releases import TRAINED as TRAINED_AT
 from posenc.hf.sources.load import Config
+
+if TYPE_CHECKING:
+    from posenc.hf.config.rope_config import RopeConfig
 
 _ORIGINAL, _DECLARED = "original_max_position_embeddings", "max_position_embeddings"
 _UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has both lengths and no scaling
@@ -31,7 +33,6 @@ _QWEN = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN 
 # Bases
 
 
-@of_block
 def base_default(case: Case) -> Finding | None:
     """The file gives no base; null, too, means the default in version 4 and an error in version 5."""
     keys = case.family.kinds[case.block.kind].theta_key if case.block.kind in case.family.kinds else None
@@ -43,7 +44,6 @@ def base_default(case: Case) -> Finding | None:
     return Finding("rope_theta", f"is not given: {case.values['rope_theta']:g} is {whose} default", "base-default")
 
 
-@of_block
 def base_in_old_block(case: Case) -> Finding | None:
     """A base in rope_scaling alone, which version 5 reads there, and version 4 and engines outside of it."""
     paths, base = case.block.sources.get("rope_theta", ()), case.values["rope_theta"]
@@ -55,7 +55,6 @@ def base_in_old_block(case: Case) -> Finding | None:
     return Finding("rope_theta", text, "base-in-old-block", "suspicion", {case.family.theta_key: base})
 
 
-@of_block
 def base_lost(case: Case) -> Finding | None:
     """No base, and a default too small for the length: unslothai/unsloth#7028, vllm-project/vllm#44158."""
     family, values = case.family, case.values
@@ -81,7 +80,6 @@ def base_lost(case: Case) -> Finding | None:
     return Finding("rope_theta", text, "base-lost", "fault" if is_llama_3(case.text) else "suspicion")
 
 
-@of_block
 def base_below_releases(case: Case) -> Finding | None:
     """A smaller base than published models of the same sizes: Lightning-AI/litgpt#2217, keras-team/keras-hub#2729."""
     release, base = release_like(case.text), case.values["rope_theta"]
@@ -98,7 +96,6 @@ def base_below_releases(case: Case) -> Finding | None:
     return Finding("rope_theta", text, "base-below-releases", "suspicion")
 
 
-@of_block
 def base_of_windows(case: Case) -> Finding | None:
     """Sliding layers under the base or the scaling of the full ones: Blaizzy/mlx-vlm#1927 (Gemma 3)."""
     name, kind = case.text.model_type, case.block.kind
@@ -117,7 +114,6 @@ def base_of_windows(case: Case) -> Finding | None:
     return Finding("rope_parameters", text, "rotation-of-windows", "suspicion")
 
 
-@of_block
 def length_beyond_base(case: Case) -> Finding | None:
     """The slowest pair completes a rotation within the length, as in many good models: --weights measures it."""
     longest = case.block.longest
@@ -132,8 +128,7 @@ def length_beyond_base(case: Case) -> Finding | None:
     return Finding(_DECLARED, text, "length-beyond-base")
 
 
-@fixes("base-lost", "linear-over-llama3", "scaling-lost", certain=True)
-def _llama_3(read: Read) -> Config | None:
+def _llama_3(read: RopeConfig) -> Config | None:
     """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
     from posenc.hf.sources.presets import preset
 
@@ -148,7 +143,6 @@ def _llama_3(read: Read) -> Config | None:
 # Scalings that were lost or exchanged
 
 
-@of_block
 def linear_over_llama_3(case: Case) -> Finding | None:
     """Linear scaling in the place of llama3's: unslothai/unsloth#7028."""
     if not is_llama_3(case.text) or case.rope_type != "linear":
@@ -159,7 +153,6 @@ def linear_over_llama_3(case: Case) -> Finding | None:
     return Finding("rope_type", text, "linear-over-llama3", "fault")
 
 
-@of_block
 def scaling_lost(case: Case) -> Finding | None:
     """A published length without the scaling that reaches it: Blaizzy/mlx-vlm#1710, huggingface/transformers#41922."""
     if case.rope_type != "default" or case.block.kind not in (ALL, FULL):
@@ -192,7 +185,6 @@ def scaling_lost(case: Case) -> Finding | None:
     return None
 
 
-@of_block
 def recipe_differs(case: Case) -> Finding | None:
     """Numbers of Llama 3's recipe that no published model of 3.1 to 3.3 has: NVIDIA/Megatron-LM#6305."""
     if case.rope_type != "llama3" or not is_llama_3(case.text):
@@ -208,7 +200,6 @@ def recipe_differs(case: Case) -> Finding | None:
     return None
 
 
-@of_block
 def share_lost(case: Case) -> Finding | None:
     """All channels rotate where all releases rotate some: huggingface/transformers#48241, jagmarques/nexusquant#12."""
     rope, (share, example) = text_rope(case.rope), SHARES.get(case.text.model_type, (1.0, ""))
@@ -230,8 +221,7 @@ def share_lost(case: Case) -> Finding | None:
 _SHORTEST_RELEASE = 4096  # tokens
 
 
-@fixes("share-lost", certain=False)
-def _released_share(read: Read) -> Config | None:
+def _released_share(read: RopeConfig) -> Config | None:
     rope, (share, _) = single(read), SHARES.get(read.model_type, (1.0, ""))
     return None if rope is None or share == 1 else keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * share)))
 
@@ -239,7 +229,6 @@ def _released_share(read: Read) -> Config | None:
 # Lengths
 
 
-@of_block
 def original_missing(case: Case) -> Finding | None:
     """A scaling without the length that it starts from, for which readers take the declared one in silence."""
     original = case.values.get(_ORIGINAL)
@@ -252,7 +241,6 @@ def original_missing(case: Case) -> Finding | None:
     return Finding(_ORIGINAL, text, "original-length-missing", "suspicion")
 
 
-@of_block
 def original_declared(case: Case) -> Finding | None:
     """The extended length in the place of the trained one: NVIDIA/Megatron-LM#1418."""
     original, factor, longest = case.values.get(_ORIGINAL), case.values.get("factor"), case.block.longest
@@ -274,7 +262,6 @@ def original_declared(case: Case) -> Finding | None:
     return Finding(_ORIGINAL, text, "original-length-declared", "suspicion", keys)
 
 
-@of_block
 def original_below_releases(case: Case) -> Finding | None:
     """A trained length below that of all published models: agentscope-ai/Trinity-RFT#389."""
     original, trained = case.values.get(_ORIGINAL), TRAINED_AT.get(case.text.model_type)
@@ -296,7 +283,6 @@ def original_below_releases(case: Case) -> Finding | None:
 _VOCABULARY = 100_000  # entries; a smaller one is another model's
 
 
-@of_block
 def original_not_below(case: Case) -> Finding | None:
     """Trained and declared length exchanged or misspelt: a published file has 32,786 for 32,768."""
     original, factor, longest = case.values.get(_ORIGINAL), case.values.get("factor"), case.block.longest
@@ -311,7 +297,6 @@ def original_not_below(case: Case) -> Finding | None:
     return Finding(_ORIGINAL, text, "original-length-not-below", level)  # type: ignore[arg-type]
 
 
-@of_block
 def declared_beyond_releases(case: Case) -> Finding | None:
     """More tokens than any release has without a scaling: vllm-project/recipes#794."""
     most, longest = LONGEST.get(case.text.model_type), case.block.longest
@@ -329,7 +314,6 @@ def declared_beyond_releases(case: Case) -> Finding | None:
 _FAR_BEYOND = 8  # times the declared length; Qwen 3 with factor 4 beside its 40,960 tokens has 3.2
 
 
-@of_block
 def factor_and_lengths(case: Case) -> Finding | None:
     """Factor against the two lengths: QwenLM/Qwen3#1424, huggingface/transformers#38224."""
     original, factor, longest = case.values.get(_ORIGINAL), case.values.get("factor"), case.block.longest
@@ -362,7 +346,6 @@ def factor_and_lengths(case: Case) -> Finding | None:
     return None
 
 
-@of_block
 def length_of_linear(case: Case) -> Finding | None:
     """Whether the declared length is the one before or after the scaling: files have both."""
     if case.rope_type != "linear" or case.values["factor"] == 1:
@@ -374,7 +357,6 @@ def length_of_linear(case: Case) -> Finding | None:
 # Gains
 
 
-@of_block
 def mscale_alone(case: Case) -> Finding | None:
     """One of YaRN's two scales, which counts as none: every release that scales the gain has both keys."""
     scales = [key for key in ("mscale", "mscale_all_dim") if case.values.get(key)]
@@ -389,7 +371,6 @@ def mscale_alone(case: Case) -> Finding | None:
     return Finding(scales[0], text, "mscale-alone", "suspicion")
 
 
-@of_block
 def mscale_of_latent(case: Case) -> Finding | None:
     """YaRN on latent attention without mscale_all_dim, as written over GLM-4.7-Flash: the softmax scale lacks it."""
     values = case.values
@@ -419,7 +400,6 @@ def mscale_of_latent(case: Case) -> Finding | None:
     return Finding("mscale_all_dim", text, "mscale-missing", "suspicion")
 
 
-@of_block
 def attention_factor_final(case: Case) -> Finding | None:
     """Both spellings of the gain."""
     scales = [key for key in ("mscale", "mscale_all_dim") if case.values.get(key)]
@@ -431,7 +411,6 @@ def attention_factor_final(case: Case) -> Finding | None:
     return Finding("attention_factor", text, "attention-factor-final")
 
 
-@of_block
 def mscale_without_latent(case: Case) -> Finding | None:
     """mscale_all_dim where only DeepSeek's own code scales the softmax: six published files."""
     if case.rope_type != "yarn" or not case.values.get("mscale_all_dim") or case.family.latent:
@@ -442,7 +421,6 @@ def mscale_without_latent(case: Case) -> Finding | None:
     return Finding("mscale_all_dim", text, "mscale-all-dim-not-latent")
 
 
-@of_block
 def attn_factor(case: Case) -> Finding | None:
     """A key of SGLang and older vLLM: deepseek-ai/DeepSeek-R1#684, ddalcu/mlx-serve#323, vllm-project/vllm#48629."""
     if case.facts.reading.convention in ENGINES or not set(VLLM) & set(case.given):
@@ -465,7 +443,6 @@ def attn_factor(case: Case) -> Finding | None:
     return Finding(key, text, "key-of-an-engine", "suspicion", keys)
 
 
-@of_block
 def gain_in_engines(case: Case) -> Finding | None:
     """A gain that some engines compute from the factor alone: vllm-project/vllm#48621, sgl-project/sglang#22711."""
     key = "attention_factor" if "attention_factor" in case.values else "mscale"
@@ -484,7 +461,6 @@ def gain_in_engines(case: Case) -> Finding | None:
     return Finding(key, text, "yarn-gain-in-engines")
 
 
-@of_block
 def gain_of_another_factor(case: Case) -> Finding | None:
     """An attention_factor that YaRN has for another factor, left behind when the factor was changed."""
     gain, factor = case.given.get("attention_factor"), case.values.get("factor")
@@ -501,7 +477,6 @@ def gain_of_another_factor(case: Case) -> Finding | None:
 _LARGEST_GAIN = 1.6  # of factor 403
 
 
-@of_block
 def on_short_prompts(case: Case) -> Finding | None:
     """YaRN of a model that was trained without: vllm-project/vllm#18728, sgl-project/sglang#6030."""
     if case.rope_type != "yarn" or not case.text.model_type.startswith(_QWEN) or case.values["factor"] <= 1:
@@ -521,7 +496,6 @@ def on_short_prompts(case: Case) -> Finding | None:
 # LongRoPE and dynamic NTK
 
 
-@of_block
 def lists_swapped(case: Case) -> Finding | None:
     """LongRoPE's lists exchanged, or the long one in the place of the short one: lablup/mlxcel#1358."""
     if case.rope_type != "longrope":
@@ -544,7 +518,6 @@ _SHORT_AND_LONG = ("phi3", "phi4_multimodal")
 _SHORT_OF_RELEASES = 3.0  # on average; the largest is 2.05, of Phi-3-mini
 
 
-@of_block
 def long_factors(case: Case) -> Finding | None:
     """What lists of factors mean in one reader and not in another."""
     if case.rope_type != "longrope":
@@ -588,7 +561,6 @@ def _critical_pair(values: dict[str, Any]) -> int | None:
     return None
 
 
-@of_block
 def su_fails(case: Case) -> Finding | None:
     """Phi-3's first name of longrope: a published file ends in an error of version 5."""
     spelled = [at(case.text.config, path) for path in case.block.sources.get("rope_type", ())]
@@ -598,7 +570,6 @@ def su_fails(case: Case) -> Finding | None:
     return Finding("rope_type", text, "su-fails", "fault")
 
 
-@of_block
 def original_ignored(case: Case) -> Finding | None:
     """An original length in the block alone, where Phi-3's class takes its own."""
     outside = (_ORIGINAL,) in case.block.sources.get(_ORIGINAL, ())
@@ -608,7 +579,6 @@ def original_ignored(case: Case) -> Finding | None:
     return Finding(_ORIGINAL, text, "original-length-ignored", "fault")
 
 
-@of_block
 def length_dependent(case: Case) -> Finding | None:
     """Frequencies that follow the text: a full forward is not causal."""
     if not case.rope.length_dependent:
@@ -619,7 +589,6 @@ def length_dependent(case: Case) -> Finding | None:
     return Finding("rope_type", f"{case.rope_type!r} {text}uses the longest row of a batch", "length-dependent")
 
 
-@of_block
 def factor_of_dynamic(case: Case) -> Finding | None:
     """What the factor of dynamic NTK reaches."""
     if case.rope_type != "dynamic" or case.values["factor"] <= 1:
@@ -629,7 +598,6 @@ def factor_of_dynamic(case: Case) -> Finding | None:
     return Finding("factor", text, "factor-of-dynamic")
 
 
-@of_block
 def alpha_ignored(case: Case) -> Finding | None:
     """Hunyuan's alpha elsewhere."""
     if case.rope_type != WITH_ALPHA or case.facts.reading.convention in ENGINES:
@@ -649,7 +617,6 @@ def alpha_ignored(case: Case) -> Finding | None:
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
-@of_block
 def engine_keys(case: Case) -> Finding | None:
     """Keys of the gain that the engine whose reading was asked for ignores: vllm-project/vllm#48351."""
     engine, rope_type, values = case.facts.reading.convention, case.rope_type, case.values
@@ -669,7 +636,6 @@ def engine_keys(case: Case) -> Finding | None:
     return None
 
 
-@of_block
 def engine_lengths(case: Case) -> Finding | None:
     """Scalings that an engine computes once, whatever the text: vllm-project/vllm#41236."""
     engine = case.facts.reading.convention
@@ -688,7 +654,6 @@ def engine_lengths(case: Case) -> Finding | None:
 # Spelling
 
 
-@of_block
 def version_5_spelling(case: Case) -> Finding | None:
     """A block of version 5 without what version 4 reads: Open-Athena/MarinFold#184."""
     family, values = case.family, case.values
@@ -709,19 +674,17 @@ def version_5_spelling(case: Case) -> Finding | None:
     return Finding("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 
-@fixes("version-5-spelling", certain=True)
-def _both_spellings(read: Read) -> Config | None:
+def _both_spellings(read: RopeConfig) -> Config | None:
     both = _keys_of_version(read, 4)
     return both and {key: value for key, value in both.items() if key != "rope_parameters"}
 
 
-@fixes("key-ignored", "original-length-ignored", "su-fails", "alpha-ignored", "share-ignored", certain=True)
-def _one_version(read: Read) -> Config | None:
+def _one_version(read: RopeConfig) -> Config | None:
     """Keys that the other version of transformers reads."""
     return _keys_of_version(read, 5)
 
 
-def _keys_of_version(read: Read, version: int) -> Config | None:
+def _keys_of_version(read: RopeConfig, version: int) -> Config | None:
     """Keys of another version of transformers that mean the same."""
     try:
         return changed_keys(read, read.to_config(version=version))
@@ -729,7 +692,6 @@ def _keys_of_version(read: Read, version: int) -> Config | None:
         return None
 
 
-@of_block
 def truncate_ignored(case: Case) -> Finding | None:
     """truncate in a block of one kind of layers."""
     if case.rope_type != "yarn" or case.values.get("truncate", True) or len(case.block.target) < 2:
@@ -738,10 +700,29 @@ def truncate_ignored(case: Case) -> Finding | None:
     return Finding("truncate", f"{text}transformers, not of the file)", "truncate-ignored", "suspicion")
 
 
-@of_block
 def factor_of_proportional(case: Case) -> Finding | None:
     """A factor next to a share of pairs."""
     if case.rope_type != "proportional" or case.values.get("factor", 1) == 1:
         return None
     text = "divides the frequencies in transformers; vLLM ignores it here"
     return Finding("factor", text, "factor-of-proportional")
+
+
+OF_BLOCKS: tuple[BlockRule, ...] = (
+    base_default, base_in_old_block, base_lost, base_below_releases, base_of_windows, length_beyond_base,
+    linear_over_llama_3, scaling_lost, recipe_differs, share_lost, original_missing, original_declared,
+    original_below_releases, original_not_below, declared_beyond_releases, factor_and_lengths, length_of_linear,
+    mscale_alone, mscale_of_latent, attention_factor_final, mscale_without_latent, attn_factor, gain_in_engines,
+    gain_of_another_factor, on_short_prompts, lists_swapped, long_factors, su_fails, original_ignored,
+    length_dependent, factor_of_dynamic, alpha_ignored, engine_keys, engine_lengths, version_5_spelling,
+    truncate_ignored, factor_of_proportional,
+)  # fmt: skip
+FIXES: dict[str, tuple[Fix, bool]] = {
+    **dict.fromkeys(("base-lost", "linear-over-llama3", "scaling-lost"), (_llama_3, True)),
+    "share-lost": (_released_share, False),
+    "version-5-spelling": (_both_spellings, True),
+    **dict.fromkeys(
+        ("key-ignored", "original-length-ignored", "su-fails", "alpha-ignored", "share-ignored"), (_one_version, True)
+    ),
+}
+"""By the name of a finding: the keys that resolve it, and whether they are certain."""

@@ -1,131 +1,69 @@
-"""What a rule is, and what it is given.
+"""What a rule is given, and what corrections are made of.
 
-A rule is a function from a `Case`, one kind of layers of a config, to a `Finding` or None. It says in its docstring
-where the mistake was met: a public thread, or a published file. `of_block` and `of_config` put it into the list in the
-order of the files; a correction stands beside it.
+A rule is a function from a `Case`, one kind of layers of a config, or from `ModelFacts` to a `Finding` or None. It says
+in its docstring where the mistake was met: a public thread, or a published file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
-from posenc.hf.config.parse import Layers
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.config.text_config import TextConfig
+from posenc.hf.config.text_config import TextConfig, with_text_config
 from posenc.hf.families.rotation import RotationRules
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 
+if TYPE_CHECKING:
+    from posenc.hf.config.rope_config import RopeConfig
 
-@dataclass(frozen=True, eq=False)
-class Case:
-    """A config, and for rules of blocks one of its kinds of layers that rotate.
+
+class Case(NamedTuple):
+    """A config, and one of its kinds of layers that rotate.
 
     Attributes:
         facts: the config.
         block: what it says of the kind of layers.
         rope: their rotation.
+        text: the part of the config that describes the text model.
+        family: the rules of its rotation.
+        given: keys of the block that the file has, under the names of version 5.
+        values: these, and defaults of the model type where it has none.
+        rope_type: the rope type.
+        gain: on rotated queries and keys, of a text of one token.
+        slowest: tokens in which the slowest pair rotates once, before any scaling.
     """
 
     facts: ModelFacts
     block: RopeBlock
     rope: Rotation
-
-    @property
-    def text(self) -> TextConfig:
-        """The part that describes the text model."""
-        return self.facts.text
-
-    @property
-    def family(self) -> RotationRules:
-        """The rules of its rotation."""
-        return self.text.rotation
-
-    @cached_property
-    def given(self) -> dict[str, Any]:
-        """Keys of the block that the file has, under the names of version 5."""
-        return self.block.values or {}
-
-    @cached_property
-    def values(self) -> dict[str, Any]:
-        """These, and defaults of the model type where it has none."""
-        return self.block.effective
-
-    @cached_property
-    def rope_type(self) -> str:
-        """The rope type."""
-        return str(self.values.get("rope_type", "default"))
-
-    @cached_property
-    def gain(self) -> float:
-        """The gain on rotated queries and keys, of a text of one token."""
-        return float(text_rope(self.rope).spectrum(1).gain)
-
-    @cached_property
-    def slowest(self) -> float:
-        """Tokens in which the slowest pair rotates once, before any scaling."""
-        channels = text_rope(self.rope).rotary_dim
-        return float(2 * math.pi * self.values["rope_theta"] ** ((channels - 2) / channels))
+    text: TextConfig
+    family: RotationRules
+    given: dict[str, Any]
+    values: dict[str, Any]
+    rope_type: str
+    gain: float
+    slowest: float
 
 
-class Read(Protocol):
-    """A config as `posenc.hf.config.rope_config` reads it, as far as corrections need it: that file imports these."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def facts(self) -> ModelFacts: ...
-    @property
-    def rotations(self) -> Layers: ...
-    @property
-    def rotation(self) -> Rotation: ...
-    @property
-    def findings(self) -> tuple[Finding, ...]: ...
-    @property
-    def text_config(self) -> TextConfig: ...
-    @property
-    def model_type(self) -> str: ...
-    def with_rope(self, rope: Rotation | Layers | None) -> Read: ...
-    def like(self, config: Any) -> Read: ...
-    def to_config(self, version: int | None = None) -> Config: ...
-
-
-Fix = Callable[[Read], "Config | None"]
 BlockRule = Callable[[Case], Finding | None]
 ConfigRule = Callable[[ModelFacts], Finding | None]
-
-OF_BLOCKS: list[BlockRule] = []
-OF_CONFIGS: list[ConfigRule] = []
-FIXES: dict[str, tuple[Fix, bool]] = {}
-"""By the name of a finding: the keys that resolve it, and whether they are certain."""
+Fix = Callable[["RopeConfig"], "Config | None"]
 
 
-def of_block(rule: BlockRule) -> BlockRule:
-    """Put a rule on one kind of layers into the list."""
-    OF_BLOCKS.append(rule)
-    return rule
-
-
-def of_config(rule: ConfigRule) -> ConfigRule:
-    """Put a rule on a whole config into the list."""
-    OF_CONFIGS.append(rule)
-    return rule
-
-
-def fixes(*names: str, certain: bool) -> Callable[[Fix], Fix]:
-    """A correction of the findings of these names."""
-
-    def keep(fix: Fix) -> Fix:
-        FIXES.update(dict.fromkeys(names, (fix, certain)))
-        return fix
-
-    return keep
+def case_of(facts: ModelFacts, block: RopeBlock, rope: Rotation) -> Case:
+    """What rules are given of one kind of layers."""
+    spec, values = text_rope(rope), block.effective
+    slowest = 2 * math.pi * values["rope_theta"] ** ((spec.rotary_dim - 2) / spec.rotary_dim)
+    rope_type, gain = str(values.get("rope_type", "default")), float(spec.spectrum(1).gain)
+    given = block.values or {}
+    return Case(facts, block, rope, facts.text, facts.text.rotation, given, values, rope_type, gain, slowest)
 
 
 def in_block(case: Case, changes: Config) -> Config | None:
@@ -135,3 +73,45 @@ def in_block(case: Case, changes: Config) -> Config | None:
     if not isinstance(block, dict):
         return None
     return {home: {key: value for key, value in {**block, **changes}.items() if value is not None}}
+
+
+def has_remote_code(config: Config) -> bool:
+    """Whether a configuration names code in its folder, which may read the keys in another way than transformers."""
+    return bool(config.get("auto_map")) and not is_posenc_config(config)
+
+
+def text_path(read: RopeConfig) -> str:
+    """The path of the text part in its file; "" where it is the whole."""
+    return ".".join(read.text_config.path)
+
+
+def with_keys(read: RopeConfig, keys: Config) -> Config:
+    """The whole configuration with these keys in its text part; null removes one."""
+    text_config = read.text_config
+    text = {key: value for key, value in {**text_config.config, **keys}.items() if key not in keys or value is not None}
+    return with_text_config(read.config, text_config, text)
+
+
+def changed_keys(read: RopeConfig, config: Config) -> Config:
+    """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
+    before, after = read.text_config.config, config
+    for name in read.text_config.path:
+        after = after[name]
+    new = {key: value for key, value in after.items() if key not in before or before[key] != value}
+    return {**new, **{key: None for key in before if key not in after}}
+
+
+def single(read: RopeConfig) -> RoPESpec | None:
+    """The rotation, where all layers that rotate have the same."""
+    ropes = [rope for rope in read.rotations.values() if rope is not None]
+    return text_rope(ropes[0]) if len(ropes) == 1 else None
+
+
+def keys_for(read: RopeConfig, rope: RoPESpec | None) -> Config | None:
+    """The keys that give all layers this rotation; None where a configuration cannot say it."""
+    if rope is None:
+        return None
+    try:
+        return changed_keys(read, read.with_rope(rope).to_config())
+    except ValueError:
+        return None

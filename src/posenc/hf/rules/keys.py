@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from posenc.arguments import shown
@@ -12,11 +14,11 @@ from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock, at
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import TextConfig, length_key, max_length
+from posenc.hf.families import FAMILIES, Family
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count, is_number
-from posenc.hf.rules.case import Case, in_block, of_block, of_config
-from posenc.hf.rules.known_keys import nearest_key
+from posenc.hf.rules.case import BlockRule, Case, ConfigRule, in_block
 from posenc.hf.rules.releases import WIDTHS, release_like
 from posenc.hf.sources.load import Config
 
@@ -40,13 +42,11 @@ def _read(case: Case, key: str, default: float) -> Any:
     return next((value for value in values if value is not None), default)
 
 
-@of_block
 def base_key_ignored(case: Case) -> Finding | None:
     """A base under the name that another family's code reads."""
     return _under_another_name(case, "rope_theta", ("rotary_emb_base",), case.family.theta_key, case.family.base)
 
 
-@of_block
 def share_key_ignored(case: Case) -> Finding | None:
     """A share under the name that another family's code reads: a published file has it."""
     keys = ("rotary_pct", "rope_pct")
@@ -68,7 +68,6 @@ def _under_another_name(case: Case, name: str, keys: tuple[str, ...], own: str, 
     return None
 
 
-@of_block
 def type_ignored(case: Case) -> Finding | None:
     """The old name of the rope type, in families whose class reads the new one alone."""
     named = [path[-1] for path in case.block.sources.get("rope_type", ())]
@@ -79,7 +78,6 @@ def type_ignored(case: Case) -> Finding | None:
     )
 
 
-@of_block
 def share_ignored(case: Case) -> Finding | None:
     """A share that the class does not read: a published file says 64 channels where 128 rotate."""
     family, share = case.family, case.values.get("partial_rotary_factor", 1)
@@ -102,7 +100,6 @@ def share_ignored(case: Case) -> Finding | None:
     return Finding("rotary_dim", text, "share-ignored", "note" if case.text.model_type in _AS_RELEASED else "fault")
 
 
-@of_block
 def base_ignored(case: Case) -> Finding | None:
     """DBRX's base as released."""
     inner = case.text.get("attn_config")
@@ -114,7 +111,6 @@ def base_ignored(case: Case) -> Finding | None:
     return Finding("attn_config.rope_theta", text, "base-ignored-by-transformers")
 
 
-@of_block
 def sections_of_mrope(case: Case) -> Finding | None:
     """Sections missing (nine published files), in another order, or in a family that rotates by one position."""
     family, sections = case.family, case.given.get("mrope_section")
@@ -143,7 +139,6 @@ def sections_of_mrope(case: Case) -> Finding | None:
     return None
 
 
-@of_block
 def interleaved_unread(case: Case) -> Finding | None:
     """A key that reads like a layout: a published file has it."""
     if "interleaved" not in case.given:
@@ -152,7 +147,6 @@ def interleaved_unread(case: Case) -> Finding | None:
     return Finding("interleaved", text, "interleaved-unread")
 
 
-@of_block
 def temperature(case: Case) -> Finding | None:
     """Mistral's temperature in a family whose code has none."""
     rule = case.text.family.attention.temperature
@@ -162,7 +156,6 @@ def temperature(case: Case) -> Finding | None:
     return Finding("llama_4_scaling_beta", text, "temperature")
 
 
-@of_block
 def base_of_all_layers(case: Case) -> Finding | None:
     """One base for OLMo 3's two kinds of layers."""
     one = case.text.model_type == "olmo3" and case.block.kind != FULL and len(case.block.target) < 2
@@ -172,7 +165,6 @@ def base_of_all_layers(case: Case) -> Finding | None:
     return Finding("rope_theta", text, "base-of-sliding-ignored", "fault")
 
 
-@of_block
 def width_of_releases(case: Case) -> Finding | None:
     """A head of another width than all releases have: marin-community/marin#2098, SafeAILab/EAGLE#315."""
     width, example = WIDTHS.get(case.text.model_type, (0, ""))
@@ -184,7 +176,6 @@ def width_of_releases(case: Case) -> Finding | None:
     return Finding("head_dim", text, "head-width-of-releases", "suspicion")
 
 
-@of_block
 def head_width(case: Case) -> Finding | None:
     """The width of a head from a key that the rotary module reads otherwise, or from the class alone."""
     text, family = case.text, case.family
@@ -204,7 +195,6 @@ def head_width(case: Case) -> Finding | None:
     return Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
 
 
-@of_config
 def stranger(facts: ModelFacts) -> Finding | None:
     """A size under another family's name: three published files."""
     text = facts.text
@@ -220,7 +210,6 @@ def stranger(facts: ModelFacts) -> Finding | None:
     return None
 
 
-@of_config
 def levels_differ(facts: ModelFacts) -> Finding | None:
     """A scaling next to the text part, where nothing reads it and nothing tells."""
     text = facts.text
@@ -260,7 +249,6 @@ def _concerns_text(key: str, value: Any) -> bool:
     return key not in BLOCKS or kind not in (None, "default", "mrope")
 
 
-@of_config
 def layout_key(facts: ModelFacts) -> Finding | None:
     """rope_interleave in a family whose code has one layout: karpathy/llama2.c#286 has the other."""
     text, value = facts.text, facts.text.get("rope_interleave")
@@ -271,7 +259,6 @@ def layout_key(facts: ModelFacts) -> Finding | None:
     return Finding("rope_interleave", said, "layout-key-ignored", "note" if agrees else "fault")
 
 
-@of_config
 def blocks_of_kinds(facts: ModelFacts) -> Finding | None:
     """A block for each kind of layers, in a family whose code reads one."""
     text = facts.text
@@ -282,7 +269,6 @@ def blocks_of_kinds(facts: ModelFacts) -> Finding | None:
     return Finding("rope_parameters", said, "blocks-of-kinds-ignored", "fault")
 
 
-@of_config
 def scaling_unread(facts: ModelFacts) -> Finding | None:
     """A scaling of a model whose code reads none: facebookresearch/esm#628."""
     text = facts.text
@@ -299,7 +285,6 @@ def scaling_unread(facts: ModelFacts) -> Finding | None:
     return None
 
 
-@of_config
 def position_type(facts: ModelFacts) -> Finding | None:
     """BERT's relative positions, which version 5 of transformers dropped."""
     text, kind = facts.text, facts.text.get("position_embedding_type")
@@ -312,7 +297,6 @@ def position_type(facts: ModelFacts) -> Finding | None:
     return Finding("position_embedding_type", said, "position-type-ignored")
 
 
-@of_config
 def padding_of_positions(facts: ModelFacts) -> Finding | None:
     """Another padding id in RoBERTa's kin, whose positions start behind its row: huggingface/transformers#9116."""
     text, padding = facts.text, facts.text.get("pad_token_id")
@@ -326,7 +310,6 @@ def padding_of_positions(facts: ModelFacts) -> Finding | None:
     return Finding("pad_token_id", said, "position-padding", "suspicion")
 
 
-@of_config
 def unknown_family(facts: ModelFacts) -> Finding | None:
     """A model type without a record."""
     text = facts.text
@@ -340,7 +323,6 @@ def unknown_family(facts: ModelFacts) -> Finding | None:
     return Finding("model_type", said, "unknown-family")
 
 
-@of_config
 def learned_frequencies(facts: ModelFacts) -> Finding | None:
     """Mistral Large 4 multiplies its frequencies by learned numbers."""
     name = facts.text.model_type
@@ -353,7 +335,6 @@ def learned_frequencies(facts: ModelFacts) -> Finding | None:
     return Finding("model_type", said, "learned-frequencies")
 
 
-@of_config
 def other_attention(facts: ModelFacts) -> Finding | None:
     """Keys of mechanisms next to the rotation: ALiBi, dual chunks (vLLM), RePo (arXiv 2512.14391)."""
     text = facts.text
@@ -427,3 +408,88 @@ def _misspelt(config: Config, key: str, near: str) -> Finding:
         return Finding(key, text, "key-misspelt", "suspicion", {key: None, near: value})
     text = f"= {shown(value)} is not read; {near} is, and says {shown(other)}: which of the two values is meant?"
     return Finding(key, text, "key-misspelt", "suspicion")
+
+
+_COMMON = {"max_position_embeddings", "num_hidden_layers", "num_attention_heads"}
+_OF_ROTATIONS = {"num_key_value_heads", "head_dim", "sliding_window", "layer_types", "original_max_position_embeddings",
+                 "partial_rotary_factor", *BLOCKS}  # fmt: skip
+_LIKENESS = 0.86  # of difflib's ratio, which finds candidates
+_LETTERS = 2  # inserted, deleted or replaced at most; more make another name (max_2d_position_embeddings)
+_CUT = 12  # letters of a key that lacks its last word; shorter ones are names of their own (rope_theta, head_dim)
+_SHORTEST = 7  # letters of a key; shorter names are like too many others
+
+
+def nearest_key(text_config: TextConfig, key: str) -> str | None:
+    """The key of this family that a key is a misspelling of; None where it is a key of another family or like none.
+
+    A longer name with a known one at its begin or end (``vision_rope_theta``) is a name of its own, but for a plural.
+    """
+    known = _keys_of_family(text_config.family)
+    if len(key) < _SHORTEST or key in known or key in _NEIGHBOURS:
+        return None
+    longer = [name for name in known if name.startswith(f"{key}_")] if len(key) >= _CUT else []
+    if len(longer) == 1 and key not in _keys_of_all():
+        return longer[0]  # a name without its last word: rope_local_base of rope_local_base_freq
+    near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=_LIKENESS)
+    if not near or key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"):
+        return None
+    return near[0] if _distance(key, near[0]) <= _LETTERS and key not in _keys_of_all() else None
+
+
+def _distance(name: str, known: str) -> int:
+    """Letters to insert, delete or replace to turn one name into another (Levenshtein's distance)."""
+    row = list(range(len(known) + 1))
+    for i, letter in enumerate(name, 1):
+        previous, row[0] = row[0], i
+        for j, known_letter in enumerate(known, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (letter != known_letter))
+    return row[-1]
+
+
+_NEIGHBOURS = {  # published keys of other meanings that are one or two letters away from a known one
+    "num_key_value_groups", "nope_layer_interval", "compress_rates",
+}  # fmt: skip
+
+
+def _keys_of_family(family: Family) -> set[str]:
+    """Keys that the code of a family reads and that decide its positions."""
+    pattern, attention = family.layers, family.attention
+    keys = {*_COMMON, pattern.period_key, pattern.sliding_from_key, pattern.count_key, pattern.window.switch}
+    if pattern.listing is not None:
+        keys |= {pattern.listing.parent or pattern.listing.key, pattern.listing.offset_key}
+    if pattern.chunk is not None:
+        keys.add("attention_chunk_size")
+    if attention.scale in ("attention_multiplier", "query_pre_attn_scalar"):
+        keys.add(attention.scale)
+    if attention.bidirectional_if is not None:
+        keys.add("use_bidirectional_attention")
+    for scheme in family.schemes:
+        keys |= {scheme.table.key, scheme.table.rows_key} if scheme.table else set()
+        keys |= {scheme.buckets.count_key, scheme.buckets.distance_key} if scheme.buckets else set()
+        keys |= {*scheme.switched_by}
+    rotation = family.rotation
+    if rotation is not None:
+        keys |= {*_OF_ROTATIONS, pattern.types_key, pattern.cross_key, pattern.window.key}
+        keys |= {rotation.theta_key, rotation.share_key, rotation.head_key, rotation.width_key}
+        keys |= {kind.theta_key for kind in rotation.kinds.values()} | {rotation.bases_key or ""}
+        keys |= {rotation.rotates_if[0]} if rotation.rotates_if else set()
+        keys |= {"qk_rope_head_dim", "qk_nope_head_dim"} if rotation.latent else set()
+        keys |= {"no_rope_layers", "no_rope_layer_interval"} if rotation.unrotated_every else set()
+        keys |= {"rope_interleave"} if rotation.layout_key else set()
+    return keys - {""}
+
+
+@cache
+def _keys_of_all() -> frozenset[str]:
+    """Keys of all families, which are not misspellings wherever they stand."""
+    return frozenset(key for family in FAMILIES.values() for key in _keys_of_family(family))
+
+
+OF_BLOCKS: tuple[BlockRule, ...] = (
+    base_key_ignored, share_key_ignored, type_ignored, share_ignored, base_ignored, sections_of_mrope,
+    interleaved_unread, temperature, base_of_all_layers, width_of_releases, head_width,
+)  # fmt: skip
+OF_CONFIGS: tuple[ConfigRule, ...] = (
+    stranger, levels_differ, layout_key, blocks_of_kinds, scaling_unread, position_type, padding_of_positions,
+    unknown_family, learned_frequencies, other_attention,
+)  # fmt: skip

@@ -14,11 +14,10 @@ from posenc.hf.config.text_config import layer_types, layers_without_rope
 from posenc.hf.families.layer_patterns import FULL, KINDS, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
-from posenc.hf.rules.case import of_config
+from posenc.hf.rules.case import ConfigRule
 from posenc.hf.rules.releases import release_like
 
 
-@of_config
 def layers_unread(facts: ModelFacts) -> Finding | None:
     """Keys of the layers that cannot be read."""
     text = facts.text
@@ -42,7 +41,6 @@ def _kinds(facts: ModelFacts) -> list[str]:
         return []
 
 
-@of_config
 def orders_differ(facts: ModelFacts) -> Finding | None:
     """A period next to a list of another order, and letters without a list: vllm-project/vllm-metal#676."""
     text, kinds = facts.text, _kinds(facts)
@@ -62,7 +60,6 @@ def orders_differ(facts: ModelFacts) -> Finding | None:
     return Finding(pattern.period_key, said, "layer-orders-differ", "suspicion")
 
 
-@of_config
 def sliding_lost(facts: ModelFacts) -> Finding | None:
     """All layers full where the releases alternate, or kinds exchanged (ggml-org/llama.cpp#26848 lost a window)."""
     text, kinds = facts.text, _kinds(facts)
@@ -85,7 +82,6 @@ def sliding_lost(facts: ModelFacts) -> Finding | None:
     return None
 
 
-@of_config
 def window_switch(facts: ModelFacts) -> Finding | None:
     """A window that no layer has, for want of its switch: Blackwellboy/model-serving-minefield#107."""
     text, kinds = facts.text, _kinds(facts)
@@ -110,7 +106,6 @@ def window_switch(facts: ModelFacts) -> Finding | None:
     return None
 
 
-@of_config
 def windows_differ(facts: ModelFacts) -> Finding | None:
     """ModernBERT's two keys of one window, of which its class takes the second."""
     text, window = facts.text, facts.text.family.layers.window
@@ -125,7 +120,6 @@ def windows_differ(facts: ModelFacts) -> Finding | None:
     return Finding("sliding_window", f"{said}the two is meant?", "windows-differ", "suspicion")
 
 
-@of_config
 def nope_layers(facts: ModelFacts) -> Finding | None:
     """no_rope_layers, in which 1 means that a layer rotates, read the other way round; nothing else tells."""
     text, flags = facts.text, facts.text.get("no_rope_layers")
@@ -146,7 +140,6 @@ def nope_layers(facts: ModelFacts) -> Finding | None:
     return None
 
 
-@of_config
 def block_of_no_layer(facts: ModelFacts) -> Finding | None:
     """A block for a kind that no layer is, and keys outside of the blocks: four published files (Laguna)."""
     text = facts.text
@@ -164,7 +157,6 @@ def block_of_no_layer(facts: ModelFacts) -> Finding | None:
     return None
 
 
-@of_config
 def flat_block(facts: ModelFacts) -> Finding | None:
     """A flat block where the class has one for each kind of layers: saved by transformers 5.0 to 5.15 (OLMo 3)."""
     text, block = facts.text, facts.text.get(BLOCKS[0])
@@ -185,7 +177,6 @@ def flat_block(facts: ModelFacts) -> Finding | None:
     return Finding(BLOCKS[0], said, "flat-block-dropped", "fault", keys)
 
 
-@of_config
 def softmax_scale(facts: ModelFacts) -> Finding | None:
     """Granite's multiplier lost, for which its class takes 1 (OpenNMT/CTranslate2#1882): 64 to 128 times too sharp.
 
@@ -218,3 +209,9 @@ def softmax_scale(facts: ModelFacts) -> Finding | None:
 
 
 _GEMMA_27B = (4608, 5376)  # channels of the streams of Gemma 2 and 3 27B, whose scale is that of the quotient
+
+
+OF_CONFIGS: tuple[ConfigRule, ...] = (
+    layers_unread, orders_differ, sliding_lost, window_switch, windows_differ, nope_layers, block_of_no_layer,
+    flat_block, softmax_scale,
+)  # fmt: skip
