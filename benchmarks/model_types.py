@@ -19,8 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 
 from posenc.hf.families import RECORDS
 from posenc.hf.families.defaults import FILE, SIZES
-from posenc.hf.families.family import Family
-from posenc.hf.families.layer_patterns import SLIDING, WINDOWED
+from posenc.hf.families.family import SLIDING, WINDOWED, Family
 
 _OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block
 _PLAIN_BASE = 10_000.0

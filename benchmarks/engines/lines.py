@@ -190,7 +190,7 @@ def _parsing() -> Iterator[None]:
 
 def few_layers(config: Config) -> Config:
     """The config with its first layers only: at least two, and as many as have every kind of layers."""
-    from posenc.hf.config.layer_kinds import layer_kinds
+    from posenc.hf.config.layers import layer_kinds
 
     result = copy.deepcopy(config)
     text_config = find_text_config(result)
@@ -391,9 +391,9 @@ def positions(original: int, length: int) -> tuple[int, ...]:
 
 def rotations_of_layers(config: Config) -> list[str | None]:
     """The kind of rotation of each layer, first to last; "all" where all rotate alike, None where one does not."""
-    from posenc.hf.config.layer_kinds import layer_kinds
-    from posenc.hf.config.rope_block import ALL
-    from posenc.hf.families.layer_patterns import NO_ATTENTION
+    from posenc.hf.config.layers import layer_kinds
+    from posenc.hf.config.rope_keys import ALL
+    from posenc.hf.families.family import NO_ATTENTION
 
     read = read_rope(config)
     count = next(int(value) for key in _COUNTS if (value := read.text_config.get(key)) is not None)

@@ -17,7 +17,7 @@ import torch
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
-from posenc.hf.families.layer_patterns import KINDS
+from posenc.hf.families.family import KINDS
 from posenc.hf.families.remote_code import REMOTE_CODE
 
 pytest.importorskip("transformers")

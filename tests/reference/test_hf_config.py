@@ -20,7 +20,7 @@ from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.generated import configs
 from tests.hf.config.test_write import BY_HAND

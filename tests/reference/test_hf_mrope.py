@@ -13,7 +13,7 @@ from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import order_of, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
-from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.families.family import FULL
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.reference.test_hf_config import TEXT, WITHOUT_DEFAULT_BLOCK, model_of, of_family, rotary_module
 

@@ -14,7 +14,7 @@ import pytest
 
 from posenc.hf import read_rope
 from posenc.hf.families import NON_ROTARY, ROTATIONS
-from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.families.family import FULL
 from posenc.hf.families.position_schemes import (
     ALIBI,
     LOG_CPB,

@@ -10,11 +10,10 @@ from typing import Any
 
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.scalings import check_convention
-from posenc.hf.explanation.describe import layer_lines
 from posenc.hf.explanation.report import as_json as facts_as_json
-from posenc.hf.explanation.report import as_text
+from posenc.hf.explanation.report import as_text, layer_lines
 from posenc.hf.families.listing import families_json, families_text
-from posenc.hf.sources.diffusion_files import diffusion_config
+from posenc.hf.sources.load import diffusion_config
 from posenc.input_files import naming
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.explanation.describe import has
-from posenc.hf.explanation.report import ORDERS
+from posenc.hf.explanation.report import ORDERS, has
 from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError

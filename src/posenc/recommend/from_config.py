@@ -9,9 +9,8 @@ from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import HEADS
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.text_config import TextConfig, count_at, max_length, width_of_heads
-from posenc.hf.explanation.describe import schedule_facts
-from posenc.hf.explanation.report import facts
-from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED
+from posenc.hf.explanation.report import facts, schedule_facts
+from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TOKENS, WIDTH
 from posenc.recommend.needs import Checkpoint
 

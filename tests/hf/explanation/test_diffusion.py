@@ -14,7 +14,7 @@ import posenc_cli
 from posenc.diffusion.models import MODELS, TRANSFORMERS
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.explanation.diffusion import diffusion_facts, diffusion_text
-from posenc.hf.sources.diffusion_files import diffusion_config
+from posenc.hf.sources.load import diffusion_config
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)

@@ -13,7 +13,7 @@ import posenc_cli
 from posenc import RoPE
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 
 SMALL: dict[str, Any] = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4}
 

@@ -11,7 +11,7 @@ import pytest
 
 import posenc_cli
 from posenc.hf import PRESETS, as_text, explain, facts, preset, read_rope, serve_flags
-from posenc.hf.explanation.describe import layer_lines
+from posenc.hf.explanation.report import layer_lines
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 
 

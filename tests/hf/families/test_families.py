@@ -8,7 +8,7 @@ import pytest
 
 from posenc.hf import read_rope
 from posenc.hf.families import FAMILIES, NON_ROTARY, ROTARY, UNSUPPORTED, family_of, record_of
-from posenc.hf.families.layer_patterns import KINDS
+from posenc.hf.families.family import KINDS
 from posenc.hf.findings import NotReadError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from posenc.hf import model_from_config
-from posenc.hf.config.layer_kinds import half_counts, layer_kinds
+from posenc.hf.config.layers import half_counts, layer_kinds
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.families.layer_patterns import FULL, LINEAR, SLIDING, LayerPattern, Window
+from posenc.hf.families.family import FULL, LINEAR, SLIDING, LayerPattern, Window
 
 F, S, L = FULL, SLIDING, LINEAR
 

@@ -13,7 +13,7 @@ from posenc import MRoPE
 from posenc.hf import as_text, model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.families import NON_ROTARY, ROTATIONS
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 

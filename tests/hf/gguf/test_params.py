@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from posenc.hf import as_text, model_from_config, read_rope
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 
 LLAMA_31 = {  # of Meta-Llama-3.1-8B
     "dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "ffn_dim_multiplier": 1.3,

@@ -24,7 +24,7 @@ from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.supported import takes_rotation
 from posenc.hf.config.layers import LayerFacts
 from posenc.hf.config.rope_config import model_from_config
-from posenc.hf.explanation.describe import layer_words
+from posenc.hf.explanation.report import layer_words
 from posenc.rotary.rope import RoPE
 
 _POSITIONS = (0, 1, 2, 7, 64, 512)  # where float32 angles of any model are good to 1e-4

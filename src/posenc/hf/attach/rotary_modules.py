@@ -28,9 +28,8 @@ from posenc.hf.attach.live_model import inspect, is_rotary_module
 from posenc.hf.attach.scaling_methods import remapping_spec, scaled_rope
 from posenc.hf.attach.supported import takes_rotation
 from posenc.hf.config.layers import LayerFacts
-from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
-from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
 from posenc.hf.config.text_config import find_text_config, length_key
 from posenc.hf.plan.plan import Plan, Refused, plan_extension, planned_method, start_of

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.config.arguments import check_rotations, check_version
 from posenc.hf.config.facts import check_meaning
 from posenc.hf.config.parse import Layers, Reading
-from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.rope_config import check_rotations, check_version, read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
 from posenc.hf.config.text_config import find_text_config

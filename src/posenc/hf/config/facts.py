@@ -22,13 +22,19 @@ from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, window_key
-from posenc.hf.config.layers import Latent, LayerFacts, facts_of_layers, latent_widths
+from posenc.hf.config.layers import (
+    Latent,
+    LayerFacts,
+    facts_of_layers,
+    lacks_window,
+    latent_widths,
+    layer_kinds,
+    window_key,
+)
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading, rope_of
 from posenc.hf.config.posenc_config import DEFAULTS, is_posenc_config
-from posenc.hf.config.rope_block import RopeBlock
-from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rope_keys import RopeBlock, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope
 from posenc.hf.config.text_config import (
     TextConfig,
@@ -39,7 +45,7 @@ from posenc.hf.config.text_config import (
     max_length,
     width_key,
 )
-from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config, dotted
 

@@ -9,7 +9,7 @@ from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
+from posenc.hf.config.rope_keys import SCALED_FROM, Path, RopeBlock, at
 from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (

@@ -10,7 +10,7 @@ from posenc.hf.config.block_schema import FREE, Block
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
-from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.families.family import FULL
 from posenc.input_files import naming
 
 _STAYING = set(FREE) - {"rope_type", "original_max_position_embeddings"}

@@ -19,7 +19,7 @@ from posenc.frequencies.host import Chain, Formula, geometric, steps_of
 from posenc.frequencies.longrope import LongRoPE, check_factors
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.families.rotation import Order, RotationRules
+from posenc.hf.families.family import Order, RotationRules
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import TOKENS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.config.rope_block import BLOCKS
+from posenc.hf.config.rope_keys import BLOCKS
 from posenc.hf.config.text_config import TextConfig, count_at, flag_at
-from posenc.hf.families.temperature import TemperatureRule
+from posenc.hf.families.family import TemperatureRule
 from posenc.hf.limits import TOKENS, is_count, is_number
 
 if TYPE_CHECKING:

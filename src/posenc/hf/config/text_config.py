@@ -13,7 +13,7 @@ from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.families import FAMILIES, Family, RotationRules, family_of
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number
 from posenc.hf.sources.load import Config, dotted

@@ -33,12 +33,11 @@ from posenc.frequencies.ntk import DynamicNTK
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.block_schema import PRESERVED, VLLM, WITH_ALPHA, Block
-from posenc.hf.config.rope_block import ALL, BLOCKS, Path, RopeBlock, at
-from posenc.hf.config.rope_keys import find_rope_blocks, share_key
+from posenc.hf.config.rope_keys import ALL, BLOCKS, Path, RopeBlock, at, find_rope_blocks, share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import TextConfig, find_text_config, head_dim, length_key
-from posenc.hf.families.rotation import RotationRules
+from posenc.hf.families.family import RotationRules
 from posenc.hf.json_text import REMOVED
 from posenc.hf.sources.load import Config
 

@@ -30,8 +30,7 @@ from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rop
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.side_files import limits_in
-from posenc.hf.explanation.describe import ranges
-from posenc.hf.explanation.report import facts
+from posenc.hf.explanation.report import facts, ranges
 from posenc.hf.findings import CONFIG
 from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.load import Config, Source, load

@@ -28,7 +28,7 @@ from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import built
 from posenc.hf.doctor.side_files import longest_of
-from posenc.hf.explanation.describe import ranges
+from posenc.hf.explanation.report import ranges
 from posenc.hf.findings import Finding
 from posenc.hf.rules.case import keys_for, single, text_path
 from posenc.hf.sources.load import Config

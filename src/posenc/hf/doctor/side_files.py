@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.config.layer_kinds import is_causal
+from posenc.hf.config.layers import is_causal
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length

@@ -26,7 +26,7 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, layer_of
 from posenc.hf.doctor.table_values import on_saved_frequencies, on_values
 from posenc.hf.doctor.weight_files import Weights, on_adapter, on_weight_files
-from posenc.hf.explanation.describe import ranges
+from posenc.hf.explanation.report import ranges
 from posenc.hf.families.position_schemes import SWITCHED_OFF, PositionScheme
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count

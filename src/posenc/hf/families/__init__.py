@@ -17,13 +17,11 @@ from posenc.hf.families.decoders import DECODERS
 from posenc.hf.families.defaults import Completed
 from posenc.hf.families.encoder_decoders import ENCODER_DECODERS
 from posenc.hf.families.encoders import ENCODERS
-from posenc.hf.families.family import Attention, Family, Sizes
+from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Sizes
 from posenc.hf.families.hybrids import HYBRIDS
-from posenc.hf.families.layer_patterns import LayerPattern
 from posenc.hf.families.multimodal import MULTIMODAL
 from posenc.hf.families.position_schemes import PositionScheme
 from posenc.hf.families.remote_code import REMOTE_CODE
-from posenc.hf.families.rotation import RotationRules
 from posenc.hf.families.vision import VISION
 
 __all__ = [

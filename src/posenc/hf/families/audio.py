@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from posenc.hf.families.family import Attention, Family, same
-from posenc.hf.families.layer_patterns import LayerPattern, Window
+from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Window, same
 from posenc.hf.families.position_schemes import (
     CONVOLUTION,
     DISENTANGLED,
@@ -21,7 +20,6 @@ from posenc.hf.families.position_schemes import (
     learned,
     t5_bias,
 )
-from posenc.hf.families.rotation import RotationRules
 from posenc.hf.families.shared import AUDIO_ENCODER, BY_HEAD
 
 AUDIO: dict[str, Family] = {

@@ -5,8 +5,8 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import Attention, Family, same
-from posenc.hf.families.layer_patterns import (
+from posenc.hf.families.family import (
+    BEAM,
     CHUNKED,
     COMPRESSED,
     FULL,
@@ -14,10 +14,20 @@ from posenc.hf.families.layer_patterns import (
     HYBRID,
     HYBRID_SLIDING,
     INDEXED,
+    INKLING,
+    INKLING_2,
+    LEARNED,
+    LLAMA_4,
+    MISTRAL,
     SLIDING,
+    Attention,
+    Family,
+    KindKeys,
     LayerPattern,
     Listing,
+    RotationRules,
     Window,
+    same,
 )
 from posenc.hf.families.position_schemes import (
     ALIBI,
@@ -28,9 +38,7 @@ from posenc.hf.families.position_schemes import (
     learned,
     learned_with_offset,
 )
-from posenc.hf.families.rotation import KindKeys, RotationRules
 from posenc.hf.families.shared import GEMMA_3_KINDS, MODERNBERT_KINDS
-from posenc.hf.families.temperature import BEAM, INKLING, INKLING_2, LEARNED, LLAMA_4, MISTRAL
 
 DECODERS: dict[str, Family] = {
     **same(

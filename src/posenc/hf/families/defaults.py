@@ -12,10 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.families.family import Attention, Family, Sizes
-from posenc.hf.families.layer_patterns import LayerPattern
+from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Sizes
 from posenc.hf.families.position_schemes import PositionScheme
-from posenc.hf.families.rotation import RotationRules
 
 FILE = Path(__file__).with_name("defaults.json")
 SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from posenc.hf.families.family import Attention, Family, same
-from posenc.hf.families.layer_patterns import FULL, SLIDING, LayerPattern, Window
+from posenc.hf.families.family import (
+    FULL,
+    SLIDING,
+    Attention,
+    DynamicKeys,
+    Family,
+    LayerPattern,
+    RotationRules,
+    Window,
+    same,
+)
 from posenc.hf.families.position_schemes import (
     AXIAL_TABLES,
     DISENTANGLED,
@@ -20,7 +29,6 @@ from posenc.hf.families.position_schemes import (
     learned_with_offset,
     t5_bias,
 )
-from posenc.hf.families.rotation import DynamicKeys, RotationRules
 from posenc.hf.families.shared import BIG_BIRD_BLOCKS, MODERNBERT_KINDS
 
 ENCODERS: dict[str, Family] = {

@@ -5,10 +5,20 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import Attention, Family, same
-from posenc.hf.families.layer_patterns import FULL, INDEXED, LINEAR, SLIDING, LayerPattern, Listing, Window
+from posenc.hf.families.family import (
+    FULL,
+    INDEXED,
+    LINEAR,
+    SLIDING,
+    Attention,
+    Family,
+    LayerPattern,
+    Listing,
+    RotationRules,
+    Window,
+    same,
+)
 from posenc.hf.families.position_schemes import NOPE, RECURRENCE
-from posenc.hf.families.rotation import RotationRules
 
 _CONVOLUTIONS = Listing("numbers", "full_attn_idxs", names={"listed": FULL, "others": "conv"})  # as first released
 

@@ -5,15 +5,18 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import Attention, Family, same
-from posenc.hf.families.layer_patterns import (
+from posenc.hf.families.family import (
     BLOCK_SPARSE,
     FULL,
     REFERENCE_SLIDING,
     SLIDING,
+    Attention,
+    Family,
     LayerPattern,
     Listing,
+    RotationRules,
     Window,
+    same,
 )
 from posenc.hf.families.position_schemes import (
     LAYOUT_BIAS,
@@ -23,7 +26,6 @@ from posenc.hf.families.position_schemes import (
     learned_on_pages,
     patches,
 )
-from posenc.hf.families.rotation import RotationRules
 
 MULTIMODAL: dict[str, Family] = {
     **same(

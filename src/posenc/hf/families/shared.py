@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.hf.families.layer_patterns import FULL, SLIDING
-from posenc.hf.families.rotation import KindKeys
+from posenc.hf.families.family import FULL, SLIDING, KindKeys
 
 GEMMA_3_KINDS = {
     FULL: KindKeys("rope_theta", 1e6, scaled=True),

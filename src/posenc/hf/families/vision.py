@@ -5,7 +5,7 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import Attention, Family, same
+from posenc.hf.families.family import Attention, Family, RotationRules, same
 from posenc.hf.families.position_schemes import (
     BEIT,
     DECOMPOSED,
@@ -23,7 +23,6 @@ from posenc.hf.families.position_schemes import (
     resized_with_antialias,
     resized_with_offset,
 )
-from posenc.hf.families.rotation import RotationRules
 from posenc.hf.families.shared import AXIAL, AXIAL_TIME
 
 VISION: dict[str, Family] = {

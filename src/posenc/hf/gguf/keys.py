@@ -30,7 +30,7 @@ from posenc.hf.config.rotation import equivalent, read_alike, text_rope, to_long
 from posenc.hf.config.scalings import block_of
 from posenc.hf.config.text_config import max_length
 from posenc.hf.config.write import length_after
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
 

@@ -31,17 +31,16 @@ from typing import Any, Literal
 
 from posenc.arguments import check_whole, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
-from posenc.hf.config.layer_kinds import layer_kinds, window_of
+from posenc.hf.config.layers import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, rope_of
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
-from posenc.hf.config.rope_block import ALL, RopeBlock, at
-from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rope_keys import ALL, RopeBlock, at, find_rope_blocks
 from posenc.hf.config.rotation import text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, block_of
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
 from posenc.hf.config.write import given_blocks, meaning, misread, places, put, version_5
-from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
+from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.plan.documented import MSCALES, Documented, documented_block, documented_for

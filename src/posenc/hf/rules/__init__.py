@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.posenc_config import is_posenc_config
-from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.rope_keys import ALL
 from posenc.hf.findings import Finding
 from posenc.hf.rules import blocks, keys, layers
 from posenc.hf.rules.case import case_of, has_remote_code, with_keys

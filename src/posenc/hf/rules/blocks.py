@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from posenc.arguments import shown
 from posenc.frequencies.longrope import below_critical
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA
-from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, at
+from posenc.hf.config.rope_keys import ALL, OUTSIDE, SCALED_FROM, at
 from posenc.hf.config.rotation import rotates_nothing, text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import max_length
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.rules.case import BlockRule, Case, Fix, changed_keys, in_block, keys_for, single

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.posenc_config import is_posenc_config
-from posenc.hf.config.rope_block import RopeBlock
+from posenc.hf.config.rope_keys import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import TextConfig, with_text_config
-from posenc.hf.families.rotation import RotationRules
+from posenc.hf.families.family import RotationRules
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 

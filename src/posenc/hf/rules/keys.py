@@ -11,11 +11,11 @@ from typing import Any
 from posenc.arguments import shown
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
-from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock, at
+from posenc.hf.config.rope_keys import ALL, BLOCKS, OUTSIDE, RopeBlock, at
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.families import FAMILIES, Family
-from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.rules.case import BlockRule, Case, ConfigRule, in_block
@@ -303,7 +303,7 @@ def padding_of_positions(facts: ModelFacts) -> Finding | None:
     usual = [
         scheme.table.padding for scheme in text.family.schemes if scheme.table and scheme.table.padding is not None
     ]
-    if not isinstance(padding, int) or not usual or padding in usual:
+    if not isinstance(padding, int) or 1 not in usual or padding in usual:  # LiLT has another default than releases
         return None
     said = f"is {padding}, and positions start behind that row of the table, where models of this family have "
     said += f"{usual[0]}: each token reads the row of another position"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posenc.hf.config.rope_config import RopeConfig, model_from_config
-from posenc.hf.families.layer_patterns import CHUNKED
+from posenc.hf.families.family import CHUNKED
 
 
 def beyond_rotation(config: RopeConfig) -> tuple[str, ...]:

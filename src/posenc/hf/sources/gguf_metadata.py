@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.families import FAMILIES, RotationRules
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import SMALLEST, is_count, is_number
 from posenc.hf.sources.load import Config

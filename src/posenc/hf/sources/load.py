@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from posenc.arguments import shown
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
-from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
+from posenc.hf.sources.pipeline import INDEX, parts_of, transformer_configs, transformers_of
 from posenc.input_files import UnreadableFileError, path_text, printable, read_json, read_text
 
 Config = dict[str, Any]
@@ -92,6 +92,44 @@ def _read_yaml(path: Path) -> Any:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UnreadableFileError(f"config: {path_text(path)} is no YAML: {str(error).splitlines()[0]}") from None
     raise UnreadableFileError(f"config: {path_text(path)} has aliases, which no configuration has")
+
+
+class DiffusionSource(NamedTuple):
+    """A transformer of diffusers, as `posenc explain` reads it.
+
+    Attributes:
+        config: its configuration.
+        siblings: the further transformers of its pipeline by the names of their parts.
+    """
+
+    config: Mapping[str, Any]
+    siblings: Mapping[str, Mapping[str, Any]]
+
+
+def diffusion_config(source: str | Path) -> DiffusionSource | None:
+    """The transformer of diffusers in a file or a folder, or on the Hub; None for anything else, read elsewhere.
+
+    Raises:
+        ValueError: for a pipeline without a transformer.
+        OSError: for a pipeline whose transformer has no config.json.
+    """
+    path = local_source(source)
+    if path.is_dir() and not (path / "config.json").exists():
+        configs = {name: load(config, of_diffusers=True) for name, config in transformer_configs(path).items()}
+        if not configs:
+            return None
+        main = next(iter(configs))
+        return DiffusionSource(configs.pop(main), configs)
+    path = path / "config.json" if path.is_dir() else path
+    if not path.exists() or path.suffix != ".json":
+        return None
+    config = load(path, of_diffusers=True)
+    if "_class_name" not in config:
+        return None
+    from posenc.diffusion.models import TRANSFORMERS  # which only such a file needs
+
+    known = config["_class_name"] in TRANSFORMERS  # Wan's own files have a model_type as well
+    return DiffusionSource(config, {}) if known or "model_type" not in config else None
 
 
 def refuse_diffusers(path: Path) -> None:

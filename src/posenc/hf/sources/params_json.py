@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from posenc.arguments import shown
-from posenc.hf.families.layer_patterns import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.load import Config

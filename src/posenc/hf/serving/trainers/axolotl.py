@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.text_config import length_key
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in
