@@ -417,26 +417,18 @@ def facts_of_layers(facts: Read) -> tuple[tuple[LayerFacts, ...], tuple[LayerFac
         ValueError: for a key of a window, a temperature or a layer that cannot be understood; it names the key.
     """
     text, names = facts.text, facts.layer_kinds
-    pairs = [(kind, n in facts.unrotated, n) for n, kind in enumerate(names)]
-    if not pairs:
-        pairs = [(kind, rope is None, -1) for kind, rope in facts.rotations.items()]
-    distinct: dict[tuple[Any, ...], LayerFacts] = {}
-    for kind, unrotated, n in pairs:
-        key = _key(text, kind, unrotated, n)
-        if key not in distinct:
-            distinct[key] = _facts(facts, text, kind, unrotated, n)
-    layers = [distinct[_key(text, *pair)] for pair in pairs] if names else []
-    return tuple(layers), tuple(distinct.values())
+    listed, forced = bases(text) if text.rotation.bases_choose else [], _forced(text)
+    keys: list[_Key] = [
+        (kind, n in facts.unrotated, listed[n] if n < len(listed) else None, n in forced)
+        for n, kind in enumerate(names)
+    ]
+    if not keys:
+        keys = [(kind, rope is None, None, False) for kind, rope in facts.rotations.items()]
+    distinct = {key: _facts(facts, text, *key) for key in dict.fromkeys(keys)}
+    return tuple(distinct[key] for key in keys) if names else (), tuple(distinct.values())
 
 
-def _key(text_config: TextConfig, kind: str, unrotated: bool, n: int) -> tuple[Any, ...]:
-    return kind, unrotated, _base(text_config, n), n in _forced(text_config)
-
-
-def _base(text_config: TextConfig, n: int) -> float | None:
-    """The base that a list gives this layer."""
-    listed = bases(text_config) if text_config.rotation.bases_choose else []
-    return listed[n] if 0 <= n < len(listed) else None
+_Key = tuple[str, bool, "float | None", bool]  # kind, whether it does not rotate, its own base, whether it must rotate
 
 
 def _forced(text_config: TextConfig) -> list[int]:
@@ -448,11 +440,13 @@ def _forced(text_config: TextConfig) -> list[int]:
     return [n for n, kind in enumerate(types) if without_window and kind == "dense"]
 
 
-def _facts(facts: Read, text_config: TextConfig, kind: str, unrotated: bool, n: int) -> LayerFacts:
+def _facts(
+    facts: Read, text_config: TextConfig, kind: str, unrotated: bool, base: float | None, forced: bool
+) -> LayerFacts:
     attention = text_config.family.attention
     if kind in NO_ATTENTION or attention.direction == "none":
         return LayerFacts(kind, attends=False)
-    rope = None if unrotated else _rotation(facts, text_config, kind, n)
+    rope = None if unrotated else _rotation(facts, text_config, kind, base, forced)
     window, ahead = window_of(
         text_config, SLIDING if kind == ALL and text_config.family.layers.window.every_layer else kind
     )
@@ -521,14 +515,13 @@ def _softcap(text_config: TextConfig, default: float | None) -> float | None:
     return None if cap is None else float(cap)
 
 
-def _rotation(facts: Read, text_config: TextConfig, kind: str, n: int) -> Rotation | None:
+def _rotation(facts: Read, text_config: TextConfig, kind: str, base: float | None, forced: bool) -> Rotation | None:
     """What rotates a layer of this kind, if it is none that its number exempts."""
     layers = facts.rotations
-    if n in _forced(text_config):
+    if forced:
         return next((rope for rope in layers.values() if rope is not None), None)
     if ALL in layers:
         rope = layers[ALL]
-        base = _base(text_config, n)
         if isinstance(rope, RoPESpec) and base is not None and base != rope.base:
             return rope.replace(base=base)
         return rope

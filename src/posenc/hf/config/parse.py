@@ -68,6 +68,8 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
         rotary_dim=rotated,
         scaling=scaling,
     )
+    if rotation.SECTION not in values:
+        return rope
     return rotation.shared_out(rope, values, text_config.rotation)
 
 
@@ -125,7 +127,7 @@ def _problems(rope_block: RopeBlock, head: int, latent: bool, convention: Conven
     return (
         block_schema.problems(values, pairs, convention)
         or list(_in_context(rope_block, values, head, rotated or 0, convention))
-        or rotation.problems(values, rope_block.values or {}, pairs)
+        or (rotation.problems(values, rope_block.values or {}, pairs) if rotation.SECTION in values else [])
     )
 
 

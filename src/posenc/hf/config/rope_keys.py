@@ -309,7 +309,7 @@ def _of_kind(text_config: TextConfig, key: str, kind: str, types: list[str]) -> 
 
 def _flat_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
     family = text_config.rotation
-    rope_block = collect(text_config, [(name,) for name in homes], _top_level_keys(), kind)
+    rope_block = collect(text_config, [(name,) for name in homes], _TOP_LEVEL, kind)
     if family.fixed:  # whose code reads no scaling, which a finding says
         rope_block = rope_block.without([key for key in rope_block.values or {} if key not in OUTSIDE])
     if not homes and family.dynamic_keys is not None:
@@ -334,8 +334,7 @@ def _with_dynamic_keys(text_config: TextConfig, rope_block: RopeBlock, keys: Dyn
     )  # fmt: skip
 
 
-def _top_level_keys() -> dict[str, list[Path]]:
-    return {key: [(name,) for name in names] for key, names in OUTSIDE.items()}
+_TOP_LEVEL: dict[str, list[Path]] = {key: [(name,) for name in names] for key, names in OUTSIDE.items()}
 
 
 def _kind_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
@@ -377,7 +376,7 @@ def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: An
             f"found {shown(inner)}; move it into each block, or drop it"
         )
     rope_block = collect(text_config, [(name, kind) for name in homes], {}, kind)
-    outside: dict[str, list[Path]] = _top_level_keys() if keys is None else {"rope_theta": [(keys.theta_key,)]}
+    outside: dict[str, list[Path]] = _TOP_LEVEL if keys is None else {"rope_theta": [(keys.theta_key,)]}
     base = {} if keys is None else {"rope_theta": keys.base}
     outer = collect(text_config, [], outside, kind)
     return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})

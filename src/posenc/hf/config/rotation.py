@@ -38,9 +38,7 @@ def text_rope(rope: Rotation) -> RoPESpec:
 
 
 def shared_out(rope: RoPESpec, values: Block, family: RotationRules) -> Rotation:
-    """The rotation of a checked block: M-RoPE where it has sections, else RoPE as it is."""
-    if SECTION not in values:
-        return rope
+    """The rotation of a checked block with sections."""
     order: Order = "interleaved" if values.get(INTERLEAVED) else "chunked"
     if family.sections is not None:
         order = family.order
@@ -87,8 +85,8 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
 
 def problems(values: Block, wrong: Block, pairs: int | None) -> list[Problem]:
     """What is wrong with sections that are right one by one."""
-    sections = values.get(SECTION)
-    if sections is None or pairs is None or sum(sections) == pairs:
+    sections = values[SECTION]
+    if pairs is None or sum(sections) == pairs:
         return []
     if SECTION not in wrong:
         text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that are rotated"

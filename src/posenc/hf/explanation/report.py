@@ -19,7 +19,6 @@ from typing import Any
 from posenc.arguments import one_line, shown
 from posenc.frequencies.host import geometric, steps_of
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
-from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import LayerFacts, half_counts, layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
@@ -49,7 +48,7 @@ def schedule_facts(config: RopeConfig) -> Description:
     kinds = [part for layer, numbers in model.kinds() for part in _parts(_description_of(layer, numbers), attached)]
     if config.text_config.family.attention.direction == "encoder-decoder":
         kinds = _halves(config, kinds[:1])
-    return {"kinds": kinds, "latent": _latent(model), "problem": None}
+    return {"kinds": kinds, "latent": None if model.latent is None else model.latent._asdict(), "problem": None}
 
 
 def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
@@ -80,10 +79,6 @@ def _parts(kind: Description, attached: AttachedNames | None) -> list[Descriptio
         return [kind]
     changed = {**kind, "layers": attached_layers, "rotates": False, "base": None, "attached": attached.words}
     return [changed, {**kind, "layers": rest}] if rest else [changed]
-
-
-def _latent(model: ModelFacts) -> Description | None:
-    return None if model.latent is None else model.latent._asdict()
 
 
 def _description_of(layer: LayerFacts, numbers: list[int]) -> Description:
@@ -279,23 +274,17 @@ def _encodings(config: RopeConfig) -> list[Facts]:
     attached = attached_names(config.config)
     if attached is not None and "own" not in attached.words.split(" + "):  # learned tables are switched off then
         schemes = tuple(each._replace(text=f"{each.text}; not used with the attached encodings") for each in schemes)
-    return [*_attached(config), *map(_scheme, schemes)]
+    if attached is not None:
+        where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
+        text = f"attached by posenc{where}: {attached.words}, in the place of its own rotation or learned positions"
+        schemes = (SchemeFacts(text), *schemes)
+    return [*map(_scheme, schemes)]
 
 
 def _scheme(scheme: SchemeFacts) -> Facts:
     """An encoding as plain values, "posenc" the call that builds it."""
     values = scheme._asdict()
     return {"text": values.pop("text"), "posenc": values.pop("builds") or None, **values}
-
-
-def _attached(config: RopeConfig) -> list[Facts]:
-    """Encodings attached to layers of a saved model in the place of its own positions."""
-    attached = attached_names(config.config)
-    if attached is None:
-        return []
-    where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
-    text = f"attached by posenc{where}: {attached.words}, in the place of its own rotation or learned positions"
-    return [_scheme(SchemeFacts(text))]
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
@@ -309,10 +298,11 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
     waves, scaled = (_wavelengths([of[pair] for pair in rotating]) for of in (unscaled, theta))
     gain = float(spectrum.gain)
+    unrotated = config.text_config.get("qk_nope_head_dim") if config.text_config.rotation.latent else 0
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
-        "head_width": _head_width(config.text_config, rope),
+        "head_width": rope.head_dim + (unrotated if is_count(unrotated) else 0),
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
         "rotating_pairs": len(waves),
@@ -348,12 +338,6 @@ def _window(text_config: TextConfig, kind: str) -> int | None:
         window_of(text_config, of)[0] for n, of in enumerate(kinds) if n not in unrotated and of not in NO_ATTENTION
     ]
     return max(reaches) if reaches and None not in reaches else None  # type: ignore[type-var]
-
-
-def _head_width(text_config: TextConfig, rope: RoPESpec) -> int:
-    """Channels of a head: with latent attention the rotated ones and those that are not."""
-    unrotated = text_config.get("qk_nope_head_dim") if text_config.rotation.latent else 0
-    return rope.head_dim + (unrotated if is_count(unrotated) else 0)
 
 
 def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
@@ -407,7 +391,24 @@ class Explanation:
         return json.dumps(self.facts, indent=2)
 
     def __str__(self) -> str:
-        return _report(self.facts, self.config)
+        known = self.facts
+        lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
+        unread = any(finding["name"] == "unknown-family" for finding in known["findings"])
+        for kind, layer in known["layers"].items():
+            lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
+            lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
+        if is_posenc_config(self.config.config) and not known["encodings"]:
+            lines += ["", "encoding     none (NoPE)"]
+        for encoding in known["encodings"]:
+            lines += ["", f"encoding     {encoding['text']}"]
+            lines += [f"in posenc    {encoding['posenc']}"] if encoding["posenc"] else []
+        lines += schedule_lines(known["schedule"])
+        parts = [f"{key} ({kind})" if kind else key for key, kind in known["parts_not_read"].items()]
+        lines += ["", f"not read     {printable(', '.join(parts))}"] if parts else []
+        if known["findings"]:
+            lines += ["", "findings"]
+            lines += [f"  {printable(finding['key'])} {printable(finding['text'])}" for finding in known["findings"]]
+        return "\n".join(lines)
 
 
 def explain(
@@ -452,27 +453,6 @@ def as_text(config: RopeConfig) -> str:
     return str(Explanation(config))
 
 
-def _report(known: Facts, config: RopeConfig) -> str:
-    lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
-    unread = any(finding["name"] == "unknown-family" for finding in known["findings"])
-    for kind, layer in known["layers"].items():
-        lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
-        lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
-    if is_posenc_config(config.config) and not known["encodings"]:
-        lines += ["", "encoding     none (NoPE)"]
-    for encoding in known["encodings"]:
-        lines += ["", f"encoding     {encoding['text']}"] + (
-            [f"in posenc    {encoding['posenc']}"] if encoding["posenc"] else []
-        )
-    lines += schedule_lines(known["schedule"])
-    parts = [f"{key} ({kind})" if kind else key for key, kind in known["parts_not_read"].items()]
-    lines += ["", f"not read     {printable(', '.join(parts))}"] if parts else []
-    if known["findings"]:
-        lines += ["", "findings"]
-        lines += [f"  {printable(finding['key'])} {printable(finding['text'])}" for finding in known["findings"]]
-    return "\n".join(lines)
-
-
 def _lines(layer: Facts, *, known: bool) -> list[str]:
     pairs, rotating = layer["pairs"], layer["rotating_pairs"]
     share = "all" if layer["rotary_dim"] == layer["head_width"] else layer["rotary_dim"]
@@ -481,7 +461,7 @@ def _lines(layer: Facts, *, known: bool) -> list[str]:
     lines = [
         f"layout       {layer['layout']}: channels {channels} are a pair",
         f"head         {layer['head_width']} channels, {share} in pairs: {pairs} pairs{which}",
-        *_axes(layer["sections"]),
+        *([] if layer["sections"] is None else _axes(layer["sections"])),
         f"base         {_number(layer['base'])}",
         f"wavelengths  {_between(layer['wavelengths'])}",
         f"{'original    ' if layer['trained_length_given'] else 'declares    '} {_trained(layer)}",
@@ -501,10 +481,8 @@ def _lines(layer: Facts, *, known: bool) -> list[str]:
     return lines
 
 
-def _axes(sections: Facts | None) -> list[str]:
+def _axes(sections: Facts) -> list[str]:
     """M-RoPE in words."""
-    if sections is None:
-        return []
     lines = [f"sections     {ORDERS[sections['order']]} (M-RoPE; in text all three are the same)"]
     for axis, axis_facts in sections["axes"].items():
         waves = _between(axis_facts["scaled_wavelengths"]).replace("tokens", "steps")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Sizes
+from posenc.hf.families.family import Family, RotationRules, Sizes
 from posenc.hf.families.position_schemes import PositionScheme
 
 FILE = Path(__file__).with_name("defaults.json")
@@ -22,17 +22,12 @@ _PLAIN, _NONE = RotationRules(), Family()
 Defaults = dict[str, Any]
 
 
-def read_defaults() -> dict[str, Defaults]:
-    """The numbers by model type."""
-    table: dict[str, Defaults] = json.loads(FILE.read_bytes())
-    return table
-
-
 class Completed(Mapping[str, Family]):
     """Records by model type, each completed when it is first asked for: a command reads one or two of 550."""
 
     def __init__(self, records: Mapping[str, Family]) -> None:
-        self._records, self._known = records, read_defaults()
+        self._records: Mapping[str, Family] = records
+        self._known: dict[str, Defaults] = json.loads(FILE.read_bytes())
         self._names = dict.fromkeys((*records, *self._known))
         self._done: dict[str, Family] = {}
 
@@ -57,30 +52,21 @@ def completed(record: Family, known: Defaults) -> Family:
         changes.pop("text_type", None)
     if "sizes" in known and record.sizes is None:
         changes["sizes"] = Sizes(*known["sizes"])
-    if record.rotation is not None:
-        changes["rotation"] = _with_numbers(record.rotation, known)
-    changes["layers"] = _with_window(record.layers, known)
-    changes["attention"] = _of_attention(record.attention, known)
+    rotation, layers, attention = record.rotation, record.layers, record.attention
+    if rotation is not None:
+        left = {key: known[key] for key in _NUMBERS if key in known and getattr(rotation, key) == getattr(_PLAIN, key)}
+        changes["rotation"] = replace(rotation, **left)
+    if "window" in known and layers.window.size is None:
+        changes["layers"] = replace(layers, window=replace(layers.window, size=known["window"]))
+    of_class = {key: known[key] for key in ("top_k", "softcap") if getattr(attention, key) == 0 and key in known}
+    if of_class:
+        changes["attention"] = replace(attention, **of_class)
     if record.schemes:
         changes["schemes"] = tuple(_of_scheme(scheme, known) for scheme in record.schemes)
     return replace(record, **changes)
 
 
-def _with_numbers(rotation: RotationRules, known: Defaults) -> RotationRules:
-    keys = ("base", "share", "block", "head_dim", "full_head_dim")
-    left = {key: known[key] for key in keys if key in known and getattr(rotation, key) == getattr(_PLAIN, key)}
-    return replace(rotation, **left) if left else rotation
-
-
-def _with_window(layers: LayerPattern, known: Defaults) -> LayerPattern:
-    if "window" not in known or layers.window.size is not None:
-        return layers
-    return replace(layers, window=replace(layers.window, size=known["window"]))
-
-
-def _of_attention(attention: Attention, known: Defaults) -> Attention:
-    left = {key: known[key] for key in ("top_k", "softcap") if getattr(attention, key) == 0 and key in known}
-    return replace(attention, **left) if left else attention
+_NUMBERS = ("base", "share", "block", "head_dim", "full_head_dim")
 
 
 def _of_scheme(scheme: PositionScheme, known: Defaults) -> PositionScheme:

@@ -28,7 +28,7 @@ from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
 from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for
-from posenc.hf.sources.gguf_file import metadata_in, reader_of
+from posenc.hf.sources.gguf_file import metadata_of, reader_of
 
 _HEADER_FIELDS = "GGUF."  # fields that the reader adds for the file's header
 _ARCH = "general.architecture"
@@ -55,7 +55,7 @@ def rewrite(source: Path, target: Path, rope: RotationChange, *, replace: bool) 
     """Copy a GGUF file under another rotation; see `posenc.hf.gguf.write_gguf`."""
     _check_place(source, target, check_flag("replace", replace))
     old = reader_of(source)
-    metadata = metadata_in(old)
+    metadata = metadata_of(source)
     _check_whole(source, metadata)
     before = read_rope(metadata)
     if isinstance(rope, Rotation | Mapping):
@@ -71,7 +71,7 @@ def rewrite(source: Path, target: Path, rope: RotationChange, *, replace: bool) 
             raise ValueError(f"{source}: the package gguf cannot write this file again: {error}") from error
         written = reader_of(copy)
         _compare(old, written, metadata[_ARCH], changes)
-        config = read_rope(metadata_in(written))
+        config = read_rope(metadata_of(copy))
         _check_meaning(after, config)
         return config
 

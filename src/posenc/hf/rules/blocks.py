@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from posenc.arguments import shown
-from posenc.frequencies.longrope import below_critical
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA
 from posenc.hf.config.rope_keys import ALL, OUTSIDE, SCALED_FROM, at
-from posenc.hf.config.rotation import rotates_nothing, text_rope
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import max_length
 from posenc.hf.families.family import FULL, SLIDING
@@ -400,17 +399,6 @@ def mscale_of_latent(case: Case) -> Finding | None:
     return Finding("mscale_all_dim", text, "mscale-missing", "suspicion")
 
 
-def attention_factor_final(case: Case) -> Finding | None:
-    """Both spellings of the gain."""
-    scales = [key for key in ("mscale", "mscale_all_dim") if case.values.get(key)]
-    if case.rope_type != "yarn" or "attention_factor" not in case.values or not scales:
-        return None
-    if case.facts.reading.convention == "sglang":
-        return None
-    text = f"is final: {' and '.join(scales)} do not change the gain"
-    return Finding("attention_factor", text, "attention-factor-final")
-
-
 def mscale_without_latent(case: Case) -> Finding | None:
     """mscale_all_dim where only DeepSeek's own code scales the softmax: six published files."""
     if case.rope_type != "yarn" or not case.values.get("mscale_all_dim") or case.family.latent:
@@ -519,46 +507,11 @@ _SHORT_OF_RELEASES = 3.0  # on average; the largest is 2.05, of Phi-3-mini
 
 
 def long_factors(case: Case) -> Finding | None:
-    """What lists of factors mean in one reader and not in another."""
-    if case.rope_type != "longrope":
+    """Phi-3.5-MoE's long list, which its class in transformers never reads: two published files."""
+    if case.rope_type != "longrope" or case.text.model_type != "phimoe":
         return None
-    if rotates_nothing(case.rope):
-        logits = case.gain**2
-        text = f"slows every pair by {case.values['long_factor'][0]:g}, so that no layer of this block has positions "
-        text += "(NoPE), as DroPE leaves a model (arXiv 2512.12167); a causal mask alone tells its tokens apart"
-        text += f"; the gain multiplies attention logits by {logits:.6g}" if logits != 1 else ""
-        return Finding("long_factor", text, "rotation-dropped")
-    if case.text.model_type == "phimoe":
-        text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past "
-        return Finding("long_factor", f"{text}the original length only the gain changes there", "long-factors-unused")
-    pair = _critical_pair(case.values)
-    if pair is not None:
-        text = (
-            f"slows pair {pair} by {case.values['long_factor'][pair]:g} and the pairs below it as a larger base does, "
-        )
-        text += "which is LongRoPE2's rule (arXiv 2502.20082); short texts keep the unscaled frequencies"
-        text += (
-            f", with a gain of {case.gain:.6g}"
-            if case.gain != 1
-            else " and have no gain, so they are rotated as before"
-        )
-        return Finding("long_factor", text, "critical-pair")
-    if {"short_mscale", "long_mscale"} & set(case.values):
-        text = "is read by Phi-3.5-MoE, vLLM and SGLang; transformers takes attention_factor in this family"
-        return Finding("long_mscale", text, "gains-of-longrope")
-    return None
-
-
-def _critical_pair(values: dict[str, Any]) -> int | None:
-    """The pair below which the long factors follow LongRoPE2's rule, under short factors of 1; None where none is."""
-    long = values["long_factor"]
-    if any(factor != 1 for factor in values["short_factor"]):
-        return None
-    for pair in range(len(long) - 1, 2, -1):  # two factors between 1 and the pair's own are the least that shows a rule
-        expected = below_critical(long[pair], pair)
-        if long[pair] > 1 and all(abs(a - b) < 1e-6 * b for a, b in zip(long, expected, strict=False)):
-            return pair
-    return None
+    text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past the "
+    return Finding("long_factor", f"{text}original length only the gain changes there", "long-factors-unused")
 
 
 def su_fails(case: Case) -> Finding | None:
@@ -587,15 +540,6 @@ def length_dependent(case: Case) -> Finding | None:
         "makes the frequencies depend on the sequence length: declare a length, or cache keys unrotated; transformers "
     )
     return Finding("rope_type", f"{case.rope_type!r} {text}uses the longest row of a batch", "length-dependent")
-
-
-def factor_of_dynamic(case: Case) -> Finding | None:
-    """What the factor of dynamic NTK reaches."""
-    if case.rope_type != "dynamic" or case.values["factor"] <= 1:
-        return None
-    f = case.values["factor"]
-    text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
-    return Finding("factor", text, "factor-of-dynamic")
 
 
 def alpha_ignored(case: Case) -> Finding | None:
@@ -700,22 +644,14 @@ def truncate_ignored(case: Case) -> Finding | None:
     return Finding("truncate", f"{text}transformers, not of the file)", "truncate-ignored", "suspicion")
 
 
-def factor_of_proportional(case: Case) -> Finding | None:
-    """A factor next to a share of pairs."""
-    if case.rope_type != "proportional" or case.values.get("factor", 1) == 1:
-        return None
-    text = "divides the frequencies in transformers; vLLM ignores it here"
-    return Finding("factor", text, "factor-of-proportional")
-
-
 OF_BLOCKS: tuple[BlockRule, ...] = (
     base_default, base_in_old_block, base_lost, base_below_releases, base_of_windows, length_beyond_base,
     linear_over_llama_3, scaling_lost, recipe_differs, share_lost, original_missing, original_declared,
     original_below_releases, original_not_below, declared_beyond_releases, factor_and_lengths, length_of_linear,
-    mscale_alone, mscale_of_latent, attention_factor_final, mscale_without_latent, attn_factor, gain_in_engines,
+    mscale_alone, mscale_of_latent, mscale_without_latent, attn_factor, gain_in_engines,
     gain_of_another_factor, on_short_prompts, lists_swapped, long_factors, su_fails, original_ignored,
-    length_dependent, factor_of_dynamic, alpha_ignored, engine_keys, engine_lengths, version_5_spelling,
-    truncate_ignored, factor_of_proportional,
+    length_dependent, alpha_ignored, engine_keys, engine_lengths, version_5_spelling,
+    truncate_ignored,
 )  # fmt: skip
 FIXES: dict[str, tuple[Fix, bool]] = {
     **dict.fromkeys(("base-lost", "linear-over-llama3", "scaling-lost"), (_llama_3, True)),

@@ -11,7 +11,7 @@ from typing import Any
 from posenc.arguments import shown
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
-from posenc.hf.config.rope_keys import ALL, BLOCKS, OUTSIDE, RopeBlock, at
+from posenc.hf.config.rope_keys import BLOCKS, OUTSIDE, RopeBlock, at
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.families import FAMILIES, Family
@@ -139,23 +139,6 @@ def sections_of_mrope(case: Case) -> Finding | None:
     return None
 
 
-def interleaved_unread(case: Case) -> Finding | None:
-    """A key that reads like a layout: a published file has it."""
-    if "interleaved" not in case.given:
-        return None
-    text = "is not read: mrope_interleaved says the order of axes, layout= what a pair is"
-    return Finding("interleaved", text, "interleaved-unread")
-
-
-def temperature(case: Case) -> Finding | None:
-    """Mistral's temperature in a family whose code has none."""
-    rule = case.text.family.attention.temperature
-    if "llama_4_scaling_beta" not in case.values or (rule is not None and rule.form == "block steps"):
-        return None
-    text = f"scales queries by their position in Ministral 3 and Mistral 4; of {case.text.model_type} it is not read"
-    return Finding("llama_4_scaling_beta", text, "temperature")
-
-
 def base_of_all_layers(case: Case) -> Finding | None:
     """One base for OLMo 3's two kinds of layers."""
     one = case.text.model_type == "olmo3" and case.block.kind != FULL and len(case.block.target) < 2
@@ -177,22 +160,16 @@ def width_of_releases(case: Case) -> Finding | None:
 
 
 def head_width(case: Case) -> Finding | None:
-    """The width of a head from a key that the rotary module reads otherwise, or from the class alone."""
-    text, family = case.text, case.family
-    key, other = "qk_rope_head_dim" if family.latent else family.head_key, text.get("head_dim")
-    if family.head_dim_first and other is not None:
-        share = case.values.get("partial_rotary_factor", 1.0)
-        wide = int(other * share) if is_count(other) and is_number(share, 0) else None
-        read = text.get(key, family.head_dim)
-        if read not in (other, wide):
-            said = f"= {shown(other)} is not the width that is rotated, {key} = {shown(read)}; the rotary module of "
-            return Finding("head_dim", f"{said}transformers takes head_dim", "head-width-differs", "fault")
-    width, heads = text.get("hidden_size"), text.get("num_attention_heads")
-    fits = not family.latent and is_count(width) and is_count(heads) and width == heads * (family.head_dim or 0)
-    silent = case.block.kind in (ALL, FULL) and family.head_dim is not None and key not in text and not fits
-    if not silent or family.kinds:
+    """A width next to qk_rope_head_dim, which the rotary module of some classes takes first."""
+    text, family, other = case.text, case.family, case.text.get("head_dim")
+    if not family.head_dim_first or other is None:
         return None
-    return Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
+    share, read = case.values.get("partial_rotary_factor", 1.0), text.get("qk_rope_head_dim", family.head_dim)
+    wide = int(other * share) if is_count(other) and is_number(share, 0) else None
+    if read in (other, wide):
+        return None
+    said = f"= {shown(other)} is not the width that is rotated, qk_rope_head_dim = {shown(read)}; the rotary module of "
+    return Finding("head_dim", f"{said}transformers takes head_dim", "head-width-differs", "fault")
 
 
 def stranger(facts: ModelFacts) -> Finding | None:
@@ -335,22 +312,15 @@ def learned_frequencies(facts: ModelFacts) -> Finding | None:
     return Finding("model_type", said, "learned-frequencies")
 
 
-def other_attention(facts: ModelFacts) -> Finding | None:
-    """Keys of mechanisms next to the rotation: ALiBi, dual chunks (vLLM), RePo (arXiv 2512.14391)."""
-    text = facts.text
-    if text.get("alibi") is True:
-        return Finding("alibi", "is true: this model has ALiBi and no rotation", "alibi")
-    dual, repo = text.get("dual_chunk_attention_config"), text.get("pe_config")
-    if isinstance(dual, dict):
-        original = dual.get("original_max_position_embeddings")
-        trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
-        said = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
-        return Finding("dual_chunk_attention_config", said, "dual-chunk-unread")
-    if isinstance(repo, dict) and repo.get("dynamic_pe_mode", "none") != "none":
-        said = "lets tokens choose their positions (RePo, SakanaAI/repo), which transformers' own code ignores: "
-        said += "posenc.score.RePo rotates by the frequencies described here"
-        return Finding("pe_config", said, "repo-positions")
-    return None
+def dual_chunks(facts: ModelFacts) -> Finding | None:
+    """Dual chunk attention next to the rotation, which vLLM computes: Qwen2.5-1M and Qwen3 as published."""
+    dual = facts.text.get("dual_chunk_attention_config")
+    if not isinstance(dual, dict):
+        return None
+    original = dual.get("original_max_position_embeddings")
+    trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
+    said = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
+    return Finding("dual_chunk_attention_config", said, "dual-chunk-unread")
 
 
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
@@ -487,9 +457,9 @@ def _keys_of_all() -> frozenset[str]:
 
 OF_BLOCKS: tuple[BlockRule, ...] = (
     base_key_ignored, share_key_ignored, type_ignored, share_ignored, base_ignored, sections_of_mrope,
-    interleaved_unread, temperature, base_of_all_layers, width_of_releases, head_width,
+    base_of_all_layers, width_of_releases, head_width,
 )  # fmt: skip
 OF_CONFIGS: tuple[ConfigRule, ...] = (
     stranger, levels_differ, layout_key, blocks_of_kinds, scaling_unread, position_type, padding_of_positions,
-    unknown_family, learned_frequencies, other_attention,
+    unknown_family, learned_frequencies, dual_chunks,
 )  # fmt: skip

@@ -33,8 +33,10 @@ def translate(config: Config) -> Translated:
     Raises:
         ValueError: for a key that cannot be understood, or means what no configuration can say.
     """
-    if gguf_metadata.is_one(config):
+    if "general.architecture" in config:
         return gguf_metadata.translate(config)
-    if litgpt.is_one(config):
+    if {"n_embd", "block_size", "rope_base"} <= config.keys():
         return litgpt.translate(config)
-    return params_json.translate(config) if params_json.is_one(config) else Translated(config)
+    if {"dim", "n_heads"} <= config.keys() and not {"hidden_size", "architectures"} & config.keys():
+        return params_json.translate(config)
+    return Translated(config)

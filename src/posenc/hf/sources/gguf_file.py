@@ -273,17 +273,3 @@ def reader_of(path: Path) -> gguf.GGUFReader:
         raise UnreadableFileError(
             f"config: {path_text(path)} is no GGUF that the package gguf reads: {error}"
         ) from error
-
-
-def metadata_in(reader: gguf.GGUFReader) -> Config:
-    """What an open file says, as `metadata_of`."""
-    metadata: dict[str, Any] = {
-        name: field.contents() for name, field in reader.fields.items() if not name.startswith(("tokenizer.", "GGUF."))
-    }
-    tokens = reader.fields.get(_TOKENS)
-    if tokens is not None:
-        metadata.setdefault(f"{metadata.get('general.architecture')}.vocab_size", len(tokens.data))
-    factors: dict[str, Any] = {
-        tensor.name: [float(x) for x in tensor.data.reshape(-1)] for tensor in reader.tensors if tensor.name in FACTORS
-    }
-    return {**metadata, **(factors or {NO_FACTORS: True})}

@@ -90,11 +90,6 @@ TEN = 10.0  # times which the converter writes yarn_log_multiplier of latent att
 _GROWN = 131072  # tokens that Llama 3.1 and Qwen 2.5 and 3 at a base of a million reach by a scaling alone
 
 
-def is_one(config: Config) -> bool:
-    """Whether this is the metadata of a GGUF file."""
-    return _ARCH in config
-
-
 def translate(config: Config) -> Translated:
     """The metadata in Hugging Face's keys.
 

@@ -30,11 +30,6 @@ _LLAMA_3, _YARN = {"low_freq_factor", "high_freq_factor"}, {"beta_fast", "beta_s
 _OPTIONAL = {"mscale", "mscale_all_dim", "truncate"}
 
 
-def is_one(config: Config) -> bool:
-    """Whether these are keys of a model_config.yaml."""
-    return {"n_embd", "block_size", "rope_base"} <= set(config)
-
-
 def translate(config: Config) -> Translated:
     """A model_config.yaml in Hugging Face's keys.
 

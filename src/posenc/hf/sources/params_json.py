@@ -41,11 +41,6 @@ _YARN = {
 }  # fmt: skip
 
 
-def is_one(config: Config) -> bool:
-    """Whether these are keys of a params.json."""
-    return {"dim", "n_heads"} <= set(config) and not {"hidden_size", "architectures"} & set(config)
-
-
 def translate(config: Config) -> Translated:
     """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
     mistral = "hidden_dim" in config
