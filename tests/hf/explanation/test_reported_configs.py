@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from posenc.hf import explain, read_rope
+from posenc.hf import explain, read_rope, serve_flags
 from posenc.hf.doctor import examine
 
 Config = dict[str, Any]
@@ -116,6 +117,69 @@ def test_parts_of_a_composite_that_are_not_read_are_named() -> None:
             "audio_config": {"d_model": 32}}, "talker_config": {"hidden_size": 8}}  # fmt: skip
     assert explain(omni).facts["parts_not_read"] == {"talker_config": "", "thinker_config.audio_config": ""}
     assert explain(text).facts["parts_not_read"] == {}
+
+
+def test_layers_that_predict_further_tokens_are_none_of_a_gguf_file(tmp_path: Path) -> None:
+    """ggml-org/llama.cpp#26848: block_count has them, and the layers of the model lost a window."""
+    keys = {
+        "context_length": 131072, "block_count": 65, "embedding_length": 5120, "attention.head_count": 40,
+        "attention.head_count_kv": 8, "attention.key_length": 128, "attention.sliding_window": 4096,
+        "rope.freq_base": 1e6, "nextn_predict_layers": 1,
+    }  # fmt: skip
+    exaone = {"general.architecture": "exaone4", **{f"exaone4.{key}": value for key, value in keys.items()}}
+    explanation = explain(exaone).facts
+    assert {kind["kind"]: len(kind["layers"]) for kind in explanation["schedule"]["kinds"]} == {SLIDING: 48, FULL: 16}
+    assert list(explanation["parts_not_read"]) == ["num_nextn_predict_layers"]
+    assert read_rope(exaone).to_config()["num_hidden_layers"] == 64
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "rotated", "rotating", "layout"),
+    [  # NVIDIA-NeMo/Megatron-Bridge#4195, ml-explore/mlx-lm#1698
+        ({"model_type": "gemma4_text"}, FULL, 512, 64, "half"),
+        ({"model_type": "glm", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 1e4}, "all", 64, 32,
+         "interleaved"),
+    ],
+)  # fmt: skip
+def test_shares_that_a_config_leaves_to_its_class(
+    config: Config, kind: str, rotated: int, rotating: int, layout: str
+) -> None:
+    layer = explain({"max_position_embeddings": 131072, **config}).facts["layers"][kind]
+    assert (layer["rotary_dim"], layer["rotating_pairs"], layer["layout"]) == (rotated, rotating, layout)
+
+
+R1 = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "attn_factor": 0.8782488562869419}
+QWEN_3 = {"model_type": "qwen3", "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 131072}
+
+
+@pytest.mark.parametrize(
+    ("changes", "alarmed", "gains"),
+    [
+        ({}, True, (1.138629, 1.0)),
+        ({"attn_factor": 1.0}, False, (1.138629, 1.138629)),
+        ({"attn_factor": 1.0, "extrapolation_factor": 1.0}, False, (1.138629, 1.138629)),
+    ],
+)
+def test_a_key_of_engines_is_told_by_reader(changes: Config, alarmed: bool, gains: tuple[float, float]) -> None:
+    """deepseek-ai/DeepSeek-R1#684: transformers and SGLang compute another gain from one file."""
+    config = {**QWEN_3, "rope_scaling": {**R1, **changes}}
+    assert (examine(config).names() == {"key-of-an-engine"}) == alarmed
+    read = (read_rope(config).rotation, read_rope(config, convention="sglang").rotation)
+    assert tuple(float(rope.spectrum().gain) for rope in read) == pytest.approx(gains, abs=1e-6)
+    finding = next((each for each in examine(config).findings if each.alarms), None)
+    if finding is not None:
+        assert finding.corrected is not None
+        assert finding.corrected["rope_scaling"]["attention_factor"] == pytest.approx(1.0)
+
+
+def test_windows_leave_no_distance_new_to_llama_cpp() -> None:
+    """K-EXAONE: 36 of 48 layers rotate, within 128 tokens, and the 12 full ones do not."""
+    kinds = [SLIDING] * 3 + [FULL]
+    exaone = {"model_type": "exaone_moe", "hidden_size": 6144, "num_attention_heads": 64, "num_hidden_layers": 48,
+              "head_dim": 128, "rope_theta": 1e6, "sliding_window": 128, "layer_types": kinds * 12,
+              "max_position_embeddings": 262144}  # fmt: skip
+    (line,) = [line for line in serve_flags(read_rope(exaone)) if line.name.startswith("llama.cpp")]
+    assert line.command
 
 
 NOT_READ: dict[str, Config] = {

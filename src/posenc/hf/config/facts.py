@@ -47,6 +47,7 @@ from posenc.hf.config.text_config import (
 )
 from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding
+from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
 
 
@@ -184,9 +185,9 @@ class ModelFacts:
 
     @cached_property
     def parts_not_read(self) -> Mapping[str, str]:
-        """Parts of a composite model next to the text model, by dotted path: towers of images and sound, codecs.
+        """Parts next to the text model's layers, by dotted path: towers of images and sound, codecs, prediction layers.
 
-        Each with its model type, "" where it names none.
+        Each with its model type, "" where it names none; layers that predict further tokens with their number.
         """
         found, outer = {}, self.config
         for depth in range(len(self.text.path) + 1):
@@ -196,6 +197,8 @@ class ModelFacts:
                 if is_model and key.endswith("_config") and (key,) != inside:
                     found[dotted((*self.text.path[:depth], key))] = str(part.get("model_type") or "")
             outer = outer[inside[0]] if inside else outer
+        if is_count(predictors := self.text.get("num_nextn_predict_layers")):
+            found[self.text.key_path("num_nextn_predict_layers")] = f"{predictors} that predict further tokens"
         return found
 
     # Where values stand

@@ -287,10 +287,11 @@ def _findings(config: Config, translated: Config, block: Config) -> list[Finding
         findings.append(Finding(key, text, "gguf-scaling-dropped"))
     extra = config.get(f"{config[_ARCH]}.{SCALING}yarn_ext_factor")
     if is_number(extra, 1, above=True):
-        text = (
-            f"= {extra:g} is a share from 0 to 1, and this file has another number there, as where a converter wrote "
+        text = f"= {extra:g} is a share from 0 to 1, and this file has another number there, as where a converter "
+        text += (
+            "wrote rope.scaling.factor (ikawrakow/ik_llama.cpp#2003): fast pairs are extrapolated beyond their plain "
         )
-        text += "the factor (ikawrakow/ik_llama.cpp#2003): fast pairs are extrapolated beyond their plain frequencies; "
+        text += "frequencies; "
         text += "posenc gguf writes 1, as which it is read here"
         findings.append(Finding("rope.scaling.yarn_ext_factor", text, "gguf-ext-factor", "fault"))
     findings += _on_numbers(config, translated, block)
