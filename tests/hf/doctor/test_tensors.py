@@ -114,6 +114,8 @@ IN_CONFIGS: list[tuple[str, dict[str, Any], str, dict[str, Any], str, dict[str, 
     ("clip", {}, "text_config", {"max_position_embeddings": 77}, DIFFER, {"max_position_embeddings": 20}, True),
     ("llava", {}, "text_config", {"num_key_value_heads": 4}, DIFFER, {"num_key_value_heads": 2}, True),
     ("lfm2", {}, "", {"layer_types": ["full_attention", "conv"] * 4}, MISSING, None, False),
+    ("qwen3_5_text", {}, "", {"layer_types": ["full_attention"] * 8}, UNREAD, None, False),
+    ("bamba", {}, "", {"attn_layer_indices": [0, 2]}, MISSING, None, False),
 ]
 
 

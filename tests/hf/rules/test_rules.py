@@ -72,6 +72,7 @@ MISTRAL: Config = {
     "model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
     "vocab_size": 32000, "max_position_embeddings": 32768, "rope_theta": 1e4, "sliding_window": None,
 }  # fmt: skip
+GRANITE: Config = {"model_type": "granite", "head_dim": 64, "rope_theta": 1e6, "max_position_embeddings": 131072}
 SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
 WINDOWED: Config = {**QWEN_3, "num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 4096}
 PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was planted, where
@@ -177,12 +178,30 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"layer-orders-differ"}, "letters without a list (vllm-project/vllm-metal#676)",
      {"model_type": "exaone4", "num_hidden_layers": 8, "sliding_window": 4096, "sliding_window_pattern": "LLLG",
       "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 8192}),
+    ({"nope-layers-lost"}, "all layers rotate",
+     {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": 5e6,
+      "max_position_embeddings": 65536, "no_rope_layers": [1] * 4}),
+    ({"share-lost"}, "the share of Gemma 4 lost",
+     {"model_type": "gemma4_text", "max_position_embeddings": 131072,
+      "rope_parameters": {FULL: {"rope_type": "proportional", "rope_theta": 1e6},
+                          SLIDING: {"rope_type": "default", "rope_theta": 1e4}}}),
+    ({"softmax-scale"}, "the multiplier of Granite lost", GRANITE),
+    ({"softmax-scale"}, "the multiplier of Granite inverted", {**GRANITE, "attention_multiplier": 16.0}),
+    ({"scaling-lost"}, "longrope lost, its length kept", PHI),
+    ({"scaling-lost"}, "yarn lost, its length kept",
+     {**without(GPT_OSS, "rope_scaling"), "vocab_size": 128, "initial_context_length": 4096,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}}),
+    ({"rotation-of-windows"}, "the local block scaled too (Blaizzy/mlx-vlm#1927)",
+     {**without(GEMMA, "rope_theta", "rope_local_base_freq"), "rope_parameters": {
+         FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+         SLIDING: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4}}}),
+    ({"key-misspelt"}, "the local base without its last word",
+     misspelt(GEMMA, "rope_local_base_freq", "rope_local_base")),
 ]  # fmt: skip
 CERTAIN = {"layer-orders-differ"}  # whose correction the file decides
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("window-of-no-layer", {**QWEN, "num_hidden_layers": 5, "sliding_window": 2048}),
     ("key-of-an-engine", {**QWEN, "rope_scaling": {**YARN, "extrapolation_factor": 1.0}}),
-    ("repo-positions", {"model_type": "olmo2", "head_dim": 64, "pe_config": {"dynamic_pe_mode": "swigluex_multihead"}}),
     ("original-length-not-below", {**GPT_OSS, "max_position_embeddings": 512}),
 ]
 SILENT: dict[str, Config] = {
