@@ -10,27 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+
+pytest.importorskip("safetensors")
 
 import posenc_cli
 from posenc.hf.doctor import examine
-from posenc.hf.sources.tensor_files import problems_of_weights, shards_of, tensors_in
+from posenc.hf.sources.tensor_files import shards_of, tensors_in
 
 A = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 B = {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}
-EMPTY = {"dtype": "F16", "shape": [0, 7], "data_offsets": [32, 32]}
 CONFIG = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 5e5}
-SCALAR = {"dtype": "I64", "shape": [], "data_offsets": [32, 40]}
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4" * 64 + b"\nsize 4976698672\n"
 
 
 def encoded(header: Any, data: bytes = bytes(32), *, size: int | None = None) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return (len(text) if size is None else size).to_bytes(8, "little") + text + data
-
-
-def with_a(**changes: Any) -> bytes:
-    return encoded({"a": {**A, **changes}, "b": B})
 
 
 DAMAGED = {
@@ -53,21 +48,9 @@ DAMAGED = {
     "too long": encoded({"a": A, "b": B}, bytes(33)),
     "gap": encoded({"a": A, "b": {**B, "data_offsets": [26, 34]}}, bytes(34)),
     "overlap": encoded({"a": A, "b": {**B, "data_offsets": [20, 28]}}, bytes(28)),
-    "twice the same place": encoded({"a": A, "b": {**A}}, bytes(24)),
-    "backwards": with_a(data_offsets=[24, 0]),
-    "negative": with_a(data_offsets=[-24, 0]),
-    "offsets of text": with_a(data_offsets=["0", "24"]),
-    "three offsets": with_a(data_offsets=[0, 12, 24]),
-    "no offsets": encoded({"a": {"dtype": "F32", "shape": [6]}, "b": B}),
-    "wrong shape": with_a(shape=[2, 4]),
-    "negative shape": with_a(shape=[-2, -3]),
-    "shape of floats": with_a(shape=[2.0, 3.0]),
-    "shape of bools": with_a(shape=[True, 6]),
-    "endless shape": with_a(shape=[2**62, 2**62]),
-    "shape of many axes": with_a(shape=[1] * 10_000 + [6]),
-    "type of a number": with_a(dtype=7),
-    "wrong type": with_a(dtype="F64"),
-    "a name twice": encoded(b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "a": 2}', b"1"),
+    "backwards": encoded({"a": {**A, "data_offsets": [24, 0]}, "b": B}),
+    "wrong shape": encoded({"a": {**A, "shape": [2, 4]}, "b": B}),
+    "endless shape": encoded({"a": {**A, "shape": [2**62, 2**62]}, "b": B}),
     "not utf-8": encoded(b'{"\xff": 1}'),
 }
 
@@ -107,25 +90,6 @@ def test_what_is_no_regular_file_is_not_opened(
     assert posenc_cli.run(["doctor", str(tmp_path), "--json"]) == 1
     result = json.loads(capsys.readouterr().out)["findings"]
     assert [item["key"] for item in result if item["level"] == "fault"] == ["model-00001-of-00002.safetensors"]
-
-
-def test_sound_files_are_read_as_the_package_reads_them(tmp_path: Path) -> None:
-    safetensors = pytest.importorskip("safetensors.torch")
-    kinds = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn, torch.complex64, torch.uint8)
-    tensors = {f"t{n}": torch.zeros(n, 3, dtype=kind) for n, kind in enumerate(kinds)}
-    tensors["inv_freq"] = torch.rand(7)
-    safetensors.save_file(tensors, tmp_path / "x.safetensors", metadata={"format": "pt"})
-    result = tensors_in(tmp_path / "x.safetensors")
-    assert {name: item.shape for name, item in result.items()} == {name: tuple(t.shape) for name, t in tensors.items()}
-    read = torch.frombuffer(bytearray(result["inv_freq"].read()), dtype=torch.float32)
-    assert torch.equal(read, tensors["inv_freq"])
-    assert not list(problems_of_weights(tmp_path))
-
-
-def test_a_type_that_is_new_is_no_damage(tmp_path: Path) -> None:
-    content = encoded({"a": {**A, "dtype": "F5_E1M3"}, "b": B, "e": EMPTY, "s": SCALAR}, bytes(40))
-    result = tensors_in(folder_with(tmp_path, x_dot_safetensors=content) / "x.safetensors")
-    assert {name: item.dtype for name, item in result.items()} == {"a": "F5_E1M3", "b": "BF16", "e": "F16", "s": "I64"}
 
 
 def index(**shards: Any) -> bytes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import max_length
@@ -25,10 +27,10 @@ _NORMS_AROUND_ONE = (  # whose norms multiply by the weight itself, where others
     "exaone4", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_moe_text",
     "qwen3_vl_text",
 )  # fmt: skip
-_TYPES = {"F64": "d", "F32": "f", "F16": "e", "BF16": ""}
+_TYPES = ("F64", "F32", "F16", "BF16")
 _ROWS, _FEW_ROWS = 256, 24  # of one tensor, until `_BUDGET` is spent, and from then on
 _BUDGET = 1 << 22  # bytes
-_ROW_BYTES = 1 << 14
+_ROW = 1 << 12  # numbers of a row
 _TENSORS = 1024
 _ZEROS = 0.5  # share of sampled rows; a table may have a row of zeros for the padding token
 _OF_POSITIONS = re.compile(  # what else has numbers by positions or distances, or scales the logits of a head
@@ -38,27 +40,26 @@ _OF_POSITIONS = re.compile(  # what else has numbers by positions or distances, 
 _INDICES = ("position_ids", "relative_position_index")
 
 
-def numbers_of(entry: Entry, most: int) -> list[list[float]]:
-    """A sample of some ``most`` rows of a tensor; empty for a type that has no plain numbers."""
-    if entry.dtype not in _TYPES or not entry.shape or entry.begin == entry.end:
-        return []
-    size = {"F64": 8, "F32": 4}.get(entry.dtype, 2)
-    width = entry.shape[-1]
-    rows = math.prod(entry.shape[:-1])
-    picked = sorted({*range(min(4, rows)), *(i * rows // most for i in range(most)), rows - 1})
-    length = min(width * size, _ROW_BYTES)
-    return [decoded_numbers(content, entry.dtype) for content in
-            entry.slices([(row * width * size, length) for row in picked])]  # fmt: skip
+class _Reader:
+    """Reads rows of the tensors of safetensors files; each file is opened once, until ``files`` ends."""
 
+    def __init__(self, files: ExitStack) -> None:
+        self._files = files
+        self._opened: dict[Path, Any] = {}
 
-def decoded_numbers(content: bytes, dtype: str) -> list[float]:
-    """Little-endian numbers as floats; bfloat16 is the upper half of a float32."""
-    if dtype == "BF16":
-        wide = bytearray(2 * len(content))
-        wide[2::4], wide[3::4] = content[0::2], content[1::2]
-        content, dtype = bytes(wide), "F32"
-    kind = _TYPES[dtype]
-    return list(struct.unpack(f"<{len(content) // struct.calcsize('<' + kind)}{kind}", content))
+    def rows(self, name: str, entry: Entry, most: int) -> list[list[float]]:
+        """A sample of some ``most`` rows of a tensor; empty for a type that has no plain numbers."""
+        if entry.dtype not in _TYPES or not entry.shape or math.prod(entry.shape) == 0:
+            return []
+        if entry.file not in self._opened:
+            from safetensors import safe_open
+
+            self._opened[entry.file] = self._files.enter_context(safe_open(entry.file, framework="pt"))
+        part, rows = self._opened[entry.file].get_slice(name), entry.shape[0]
+        if len(entry.shape) == 1:
+            return [part[:_ROW].double().tolist()]
+        picked = sorted({*range(min(4, rows)), *(i * rows // most for i in range(most)), rows - 1})
+        return [part[row : row + 1].flatten()[:_ROW].double().tolist() for row in picked]
 
 
 def _cannot_be_zero(name: str, model_type: str) -> bool:
@@ -86,19 +87,18 @@ def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Findi
     names = [name for name in entries if _has_positions(name)][:_TENSORS]
     broken: dict[str, list[str]] = {}
     looked = spent = 0
-    for name in names:
-        try:
-            rows = numbers_of(entries[name], _ROWS if spent < _BUDGET else _FEW_ROWS)
-        except (ValueError, OSError):
-            continue  # a file that changes or vanishes meanwhile
-        looked += bool(rows)
-        spent += 4 * sum(map(len, rows))
-        if any(not math.isfinite(number) for row in rows for number in row):
-            broken.setdefault("NaN or infinity", []).append(name)
-        elif rows and _cannot_be_zero(name, model_type):
-            zeros = sum(not any(row) for row in rows)
-            if zeros >= max(1, _ZEROS * len(rows)):
-                broken.setdefault(f"only zeros in {zeros} of {len(rows)} rows", []).append(name)
+    with ExitStack() as files:
+        reader = _Reader(files)
+        for name in names:
+            rows = reader.rows(name, entries[name], _ROWS if spent < _BUDGET else _FEW_ROWS)
+            looked += bool(rows)
+            spent += 4 * sum(map(len, rows))
+            if any(not math.isfinite(number) for row in rows for number in row):
+                broken.setdefault("NaN or infinity", []).append(name)
+            elif rows and _cannot_be_zero(name, model_type):
+                zeros = sum(not any(row) for row in rows)
+                if zeros >= max(1, _ZEROS * len(rows)):
+                    broken.setdefault(f"only zeros in {zeros} of {len(rows)} rows", []).append(name)
     findings = []
     for what, which in broken.items():
         more = f", as {len(which) - 1} more tensors have," if len(which) > 1 else ""
@@ -115,7 +115,6 @@ def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Findi
 _SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
 _STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
 _NORMAL = 2.0**-14
-_LONGEST = 1 << 16  # bytes of frequencies
 _DIGITS = 6  # of a base
 
 
@@ -147,12 +146,11 @@ def _saved_frequencies(entries: Mapping[str, Entry]) -> dict[tuple[float, ...], 
     """The frequencies among the weights, a vision tower's aside, and of which tensor; equal ones once."""
     saved: dict[tuple[float, ...], str] = {}
     names = [name for name in entries if name.endswith(("rotary_emb.inv_freq", "rotary_embeddings.inv_freq"))]
-    for name in names[:_TENSORS]:
-        entry = entries[name]
-        if "vision" in name or "visual" in name or entry.dtype not in _TYPES:
-            continue
-        if 0 < entry.end - entry.begin <= _LONGEST:
-            saved.setdefault(tuple(decoded_numbers(entry.read(), entry.dtype)), name)
+    with ExitStack() as files:
+        reader = _Reader(files)
+        for name in names[:_TENSORS]:
+            if not ("vision" in name or "visual" in name or len(entries[name].shape) != 1):
+                saved.update((tuple(row), name) for row in reader.rows(name, entries[name], 1))
     return saved
 
 

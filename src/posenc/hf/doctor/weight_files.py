@@ -38,6 +38,9 @@ class Weights:
                 tensors = tensors_in(path)
             except (ValueError, OSError):
                 continue  # reported by `problems_of_weights`
+            except ModuleNotFoundError as error:
+                self.unread.append(f"{path.name} ({error.name} is not installed)")
+                continue
             self.files.append(path.name)
             self.by_file[path.name] = tensors
             self.entries |= tensors
