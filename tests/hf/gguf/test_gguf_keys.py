@@ -263,10 +263,10 @@ YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
         (metadata(**YARN), {"original-length-missing"}),
         (metadata(**{**YARN, "rope__scaling__factor": 2.0}, rope__scaling__original_context_length=4096), set()),
         (metadata(**YARN, rope__scaling__original_context_length=2048), set()),
-        (metadata(**YARN, rope__scaling__original_context_length=1024), {"gguf-factor-and-lengths"}),
+        (metadata(**YARN, rope__scaling__original_context_length=1024), {"declared-beyond-scaling"}),
         (
             metadata(**{**YARN, "rope__scaling__factor": 16.0}, rope__scaling__original_context_length=2048),
-            {"gguf-factor-and-lengths"},
+            {"scaling-beyond-declared"},
         ),
         (metadata(rope__scaling__factor=4.0), {"gguf-type-missing"}),
         (metadata(rope__scaling__type="yarn"), {"gguf-factor-missing"}),

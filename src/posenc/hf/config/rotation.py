@@ -83,13 +83,13 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     return keys
 
 
-def problems(values: Block, wrong: Block, pairs: int | None) -> list[Problem]:
-    """What is wrong with sections that are right one by one."""
+def problems(values: Block, defaults: Block, pairs: int | None) -> list[Problem]:
+    """What is wrong with sections that are right one by one; ``defaults`` are those of the model type."""
     sections = values[SECTION]
     if pairs is None or sum(sections) == pairs:
         return []
-    if SECTION not in wrong:
-        text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that are rotated"
+    if sections == defaults.get(SECTION):
+        text = f"is {sections}, as this family has it, and does not add up to the {pairs} pairs that are rotated"
         raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
     text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
     return [Problem(SECTION, text)]

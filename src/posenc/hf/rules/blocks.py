@@ -306,7 +306,7 @@ def declared_beyond_releases(case: Case) -> Finding | None:
     return Finding(_DECLARED, text, "declared-beyond-releases", "suspicion")
 
 
-_FAR_BEYOND = 8  # times the declared length; Qwen 3 with factor 4 beside its 40,960 tokens has 3.2
+_FAR_BEYOND, _FAR_IN_GGUF = 8, 4  # times the declared length; Qwen 3 with factor 4 beside its 40,960 tokens has 3.2
 
 
 def factor_and_lengths(case: Case) -> Finding | None:
@@ -321,8 +321,8 @@ def factor_and_lengths(case: Case) -> Finding | None:
         )
         text += f"three numbers is wrong; for the declared length factor would be {fitting:g}"
         return Finding(_DECLARED, text, "declared-beyond-scaling", "suspicion")
-    default = (case.family.block or {}).get("factor")
-    if case.rope_type == "yarn" and reach >= _FAR_BEYOND * longest and factor != default:
+    default, far = (case.family.block or {}).get("factor"), _FAR_IN_GGUF if case.facts.program else _FAR_BEYOND
+    if case.rope_type == "yarn" and reach >= far * longest and factor != default:
         text = (
             f"is {factor:g}, with which yarn reaches {reach:,} tokens from {original:,}, and {longest:,} are declared: "
         )
