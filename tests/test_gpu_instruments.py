@@ -50,4 +50,4 @@ def test_each_row_has_a_goal() -> None:
     ).stdout.splitlines()  # fmt: skip
     assert len(names) > 90
     assert [name for name in names if not any(goal["words"] in name for goal in goals["goal"])] == []
-    assert set(goals.get("missed", [])) <= set(names)
+    assert set(goals["missed"]) <= set(names)

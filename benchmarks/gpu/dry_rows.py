@@ -20,6 +20,8 @@ from posenc import ALiBi, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.bias import FIRE, KERPLE, Sandwich
 from posenc.encoding import EmbeddingEncoding
 from posenc.layers import KVCache, SelfAttention
+from posenc.positions import segments_from_cu_seqlens
+from posenc.positions.checking import default_positions
 from posenc.score import CoPE
 from posenc.testing.cases import Case
 from posenc.weight import StickBreaking
@@ -150,9 +152,12 @@ def without_gradients(run: Run) -> Run:
 
 
 def rotation(way: str, layout: Any) -> Run:
-    """Queries and keys of four sequences of 2,048 tokens, which lie with their heads next to each other."""
+    """Queries and keys of four sequences of 2,048 tokens, which lie with their heads next to each other.
+
+    Eager ones are at the positions that calls without any take, so that the table is there from the call before.
+    """
     q, k = (zeros(4, 2048, LAYER_HEADS, WIDTH).transpose(1, 2) for _ in "qk")
-    rope, where = RoPE(WIDTH, layout=layout), torch.arange(2048, device="cuda")
+    rope, where = RoPE(WIDTH, layout=layout), default_positions(2048, torch.device("cuda"))
     call: Callable[..., object] = rope
     if way == "compiled":
         call = torch.compile(lambda q, k, where: rope(q, k, where, where), dynamic=False)
@@ -175,7 +180,7 @@ def attention_call(name: str, kind: str, setting: Setting) -> Run:
     elif reads:
         options["x"] = x
     if setting.packed:
-        options["segments"] = torch.zeros(1, KEYS, device="cuda", dtype=torch.int64)
+        options["segments"] = segments_from_cu_seqlens(torch.tensor([0, KEYS]).cuda())
     if setting.padded:
         options["mask"] = torch.ones(setting.batch, 1, KEYS, device="cuda", dtype=torch.bool)
 

@@ -6,6 +6,8 @@
     python benchmarks/gpu/dry_run.py --verbose --rows "one query, ALiBi"      every launch by name
     python benchmarks/gpu/dry_run.py --catalogue            one query, a text and its gradients for every encoding
     python benchmarks/gpu/dry_run.py --check                exit 1 where a row misses a goal that it is to meet
+    python benchmarks/gpu/dry_run.py --json rows.jsonl      append each row as a line, but those that are there
+    python benchmarks/gpu/dry_run.py --render rows.jsonl    those lines as results/launches.md, against their goals
 
 It needs Linux, g++ and PyTorch's CUDA build (`pip install torch==2.14.1`: 5.5 GB; no GPU, no driver). The null device
 (null_device/) is preloaded in front of CUDA's libraries and does nothing but count: dispatch, SDPA's choice, autograd,
@@ -30,8 +32,11 @@ import argparse
 import ctypes
 import functools
 import gc
+import importlib
 import json
+import multiprocessing
 import os
+import platform
 import re
 import shutil
 import statistics
@@ -43,12 +48,12 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MODELS = (80, 86, 89, 90, 100, 120)
-MEASURED = "ROW "  # what the line of a row's process begins with
 Record = dict[str, Any]
 Run = Callable[[], object]
 
@@ -202,19 +207,32 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def in_a_process(name: str, args: argparse.Namespace) -> Record:
-    """A row in a process of its own: what one has compiled, cached or broken is no other's."""
-    flags = [flag for flag, on in (("--catalogue", args.catalogue), ("--verbose", args.verbose)) if on]
-    command = [sys.executable, __file__, "--one", name, *flags]
+def in_a_process(work: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+    """What ``work`` gives in a process of its own, or a record of why it gave nothing.
+
+    Processes are forked: PyTorch is imported once, and what one has compiled, cached or broken is no other's.
+    """
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            there.send(work(*arguments))
+        except Exception as error:
+            there.send({"error": one_line(error)[:200]})
+        os._exit(0)  # without the destructors of a device that is not there
+
+    process = context.Process(target=run)
+    process.start()
+    there.close()  # so that the other end's is the last, and its death is seen
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds)
-    except subprocess.TimeoutExpired:
-        return {"row": name, "error": f"longer than {args.seconds:g} s"}
-    said = [line.removeprefix(MEASURED) for line in done.stdout.splitlines() if line.startswith(MEASURED)]
-    if not said:
-        return {"row": name, "error": f"ended with {done.returncode}: {' '.join(done.stderr.split())[-160:]}"}
-    record: Record = json.loads(said[-1])
-    return record
+        result = here.recv() if here.poll(seconds) else {"error": f"longer than {seconds:g} s"}
+    except EOFError:
+        process.join()
+        result = {"error": f"ended with {process.exitcode}"}
+    process.kill()
+    process.join()
+    return result
 
 
 # The table ------------------------------------------------------------------------------------------------------------
@@ -243,6 +261,68 @@ def device_name() -> str:
     return f"{card.name}, sm_{card.major}{card.minor}, {size}; torch {torch.__version__}"
 
 
+def versions() -> str:
+    import torch
+
+    of_triton = version("triton")
+    return f"torch {torch.__version__}, triton {of_triton}, Python {platform.python_version()}"
+
+
+def way(args: argparse.Namespace) -> str:
+    """What rows are told apart by in records and in goals.toml."""
+    return f"sm_{args.sm}" + (", without cuDNN" if args.flash else "")
+
+
+def announced(name: str) -> set[str]:
+    """The rows that goals.toml lists as missing their goal in a way."""
+    return {row for row, ways in goals().get("missed", {}).items() if ways == "all" or name in ways}
+
+
+def unannounced(records: list[Record], name: str) -> list[str]:
+    """What goals.toml says otherwise than records of a way, a line a row."""
+    missed = {record["row"] for record in records if record.get("faults") or "error" in record}
+    met = {record["row"] for record in records} - missed
+    found = [f"{row}: misses its goal, and goals.toml does not say so" for row in sorted(missed - announced(name))]
+    return found + [f"{row}: meets its goal now" for row in sorted(met & announced(name))]
+
+
+def judged(record: Record) -> Record:
+    """An older record by the goals of now."""
+    return record if "error" in record else record | {"faults": faults(record)}
+
+
+def rendered(path: Path) -> str:
+    """Records as a page: the launches of each way, and what misses its goal in any."""
+    by_way: dict[str, dict[str, Record]] = {}
+    said: dict[str, Record] = {}
+    for text in path.read_text().splitlines():
+        record = judged(json.loads(text))
+        by_way.setdefault(record["way"], {})[record["row"]] = said[record["row"]] = record
+    out = ["# Launches of one call on a null device", ""]
+    options = {name: name.replace("sm_", "--sm ").replace(", without cuDNN", " --flash") for name in by_way}
+    out += [f"- command: `python benchmarks/gpu/dry_run.py {said_so} --json FILE`" for said_so in options.values()]
+    out += [f"- {text}" for text in sorted({record["versions"] for record in said.values() if "versions" in record})]
+    out += [
+        "- no card ran: a device that computes nothing, with the capability, shared memory and multiprocessors of each "
+        "card (sm_90: H200, sm_80: A100); kernels serve without their check (POSENC_KERNELS=1); no time is measured",
+        "- bfloat16, 16 heads of 128 channels, 4,096 keys, steady state; layers of 32 query and 8 key heads",
+        "- waits for the device, cuDNN's plans and cudaMalloc are 0 where the last column says nothing of them",
+        "",
+    ]
+    met = {name: sum(not (r.get("faults") or "error" in r) for r in rows.values()) for name, rows in by_way.items()}
+    out += ["; ".join(f"{name}: {met[name]} of {len(rows)} rows meet their goals" for name, rows in by_way.items()), ""]
+    out += [f"| row | {' | '.join(by_way)} | goal | captured | misses |", "|---|" + "---|" * (len(by_way) + 3)]
+    for row in said:
+        each = [rows.get(row, {}) for rows in by_way.values()]
+        counts = [str(record.get("launches", "-")) for record in each]
+        goal = next((goal for goal in goals()["goal"] if goal["words"] in row), {})
+        misses = dict.fromkeys(fault for r in each for fault in ([r["error"]] if "error" in r else r.get("faults", [])))
+        captured_as = {record["graph"] for record in each if record.get("graph")}
+        cells = [row, *counts, goal.get("launches", ""), "; ".join(sorted(captured_as)), "; ".join(misses)]
+        out.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(out) + "\n"
+
+
 def chosen(args: argparse.Namespace) -> list[str]:
     from dry_rows import catalogue_rows, rows
 
@@ -261,39 +341,40 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="names of rows alone")
     parser.add_argument("--seconds", type=float, default=400.0, help="for one row, its compilers' work included")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append each row as a line")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--render", type=Path, metavar="FILE", help="write results/launches.md from such lines")
     args = parser.parse_args()
+    if args.render:
+        (HERE.parent / "results/launches.md").write_text(rendered(args.render))
+        return 0
     preload(args.sm, args.flash)
-    if args.one:
-        try:
-            record = measure(args.one, args.catalogue, args.verbose)
-        except Exception as error:
-            record = {"row": args.one, "error": one_line(error)[:200]}
-        print(MEASURED + json.dumps(record), flush=True)
-        os._exit(0)  # without the destructors of a device that is not there
-    names = chosen(args)
+    names, known = chosen(args), list[Record]()
     if args.list:
         print("\n".join(names))
         return 0
-    print(device_name(), "", sep="\n")
+    if args.json and args.json.exists():
+        known = [judged(r) for r in map(json.loads, args.json.read_text().splitlines()) if r["way"] == way(args)]
+    importlib.import_module("torch._inductor.compile_fx")  # once, before processes are forked
+
+    print(in_a_process(device_name, seconds=args.seconds), "", sep="\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
-    missed, met = [], []
+    records = [record for record in known if record["row"] in names]
     for name in names:
-        record = in_a_process(name, args)
+        if any(record["row"] == name for record in records):
+            continue
+        result = in_a_process(measure, name, args.catalogue, args.verbose, seconds=args.seconds)
+        record = {"row": name, "way": way(args), "versions": versions()} | result
         if "LookupError" in record.get("error", ""):
             continue
-        (missed if record.get("faults") or "error" in record else met).append(name)
+        records.append(record)
         print(line(record), *(f"|   {kernel} |" for kernel in record.get("launched", ())), sep="\n", flush=True)
         if args.json:
             with args.json.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-    announced = goals().get("missed", [])
-    new, mended = [n for n in missed if n not in announced], [n for n in met if n in announced]
-    print(f"\n{len(met)} of {len(met) + len(missed)} rows meet their goals")
-    for said, which in (("misses its goal, and goals.toml does not say so", new), ("meets its goal now", mended)):
-        for name in which:
-            print(f"{name}: {said}")
-    return int(args.check and not args.catalogue and bool(new or mended))
+    met = sum(not (record.get("faults") or "error" in record) for record in records)
+    print(f"\n{met} of {len(records)} rows meet their goals")
+    found = [] if args.catalogue else unannounced(records, way(args))
+    print(*found, sep="\n")
+    return int(args.check and bool(found))
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
 
 def preferred(call: AttentionCall) -> tuple[str, ...]:
     """The names of all backends, best first; backends of other devices refuse."""
-    if sdpa.needs_no_mask(call):  # what all others are measured against
+    if sdpa.needs_no_mask(call) or sdpa.packed_edges(call) is not None:  # what all others are measured against
         return KERNEL_FIRST
     queries, keys = call.q.shape[2], call.k.shape[2]
     if not call.q.is_cpu and queries <= sdpa.FEW and sdpa.adds_nothing(call):

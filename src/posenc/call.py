@@ -247,7 +247,9 @@ def default_pair(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Default positions: keys 0 … n − 1, queries the last of them; one tensor where there are as many."""
     queries, keys = q.shape[2], k.shape[2]
     k_pos = default_positions(keys, k.device)
-    return (k_pos if queries == keys else torch.arange(keys - queries, keys, device=k.device)), k_pos
+    if queries == keys:
+        return k_pos, k_pos
+    return default_positions(queries, k.device, keys - queries), k_pos
 
 
 def prepare_call(

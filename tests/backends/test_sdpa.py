@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
-from posenc import ALiBi, RoPE, T5Bias, attention
+from posenc import ALiBi, RoPE, T5Bias, attention, explain_backend
 from posenc.backends import sdpa
+from posenc.positions import segments_from_cu_seqlens
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, qkv
 
@@ -213,3 +214,35 @@ class TestMasksOfGPUs:
         right = attention(q.double(), k[:, :, 4:].double(), v[:, :, 4:].double(), causal=False)
         assert gap(masked.double(), right) < 0.02
         assert len(to_flash) == (queries <= sdpa.FEW)
+
+    @pytest.mark.parametrize("options", [{}, {"window": 3}, {"causal": False}, {"causal": False, "window": 2}])
+    def test_documents_go_by_their_edges(self, kernels, monkeypatch, options):
+        """Where nothing is added: by the function that PyTorch has for them, in its layout and its windows."""
+        seen = []
+
+        def varlen(q, k, v, of_q, of_k, most_q, most_k, *, scale, window_size, enable_gqa):
+            assert of_q is of_k
+            seen.append((of_q.tolist(), most_q, enable_gqa))
+            behind, ahead = (len(q) if size < 0 else size for size in window_size)
+            document = torch.bucketize(torch.arange(len(q)), of_q[1:], right=True)
+            apart = torch.arange(len(q))[:, None] - torch.arange(len(q))
+            mask = (document[:, None] == document) & (apart <= behind) & (apart >= -ahead)
+            q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+            out = F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=enable_gqa)
+            return out[0].transpose(0, 1)
+
+        monkeypatch.setattr(sdpa, "_varlen", lambda: varlen)
+        monkeypatch.setattr(sdpa, "_has_flash", lambda device: True)
+        q, k, v = (t.bfloat16() for t in qkv(1, 4, 21, 21, 16, num_kv_heads=2))
+        segments = segments_from_cu_seqlens(torch.tensor([0, 9, 9, 14]), 21)
+        got = attention(q, k, v, [RoPE(16)], segments=segments[None], backend="sdpa", **options)
+        right = attention(q, k, v, [RoPE(16)], segments=segments.clone(), backend="dense", **options)
+        assert gap(got, right) < 0.02
+        assert seen == [([0, 9, 14, 21], 16, True)]
+        assert explain_backend(q, k, v, [RoPE(16)], segments=segments, **options).how.startswith("FlashAttention")
+        changed = segments_from_cu_seqlens(torch.tensor([0, 9, 21]))
+        changed[:4] += 5
+        for others in (segments.clone(), changed, (segments, changed)):
+            attention(q, k, v, [RoPE(16)], segments=others, backend="sdpa", **options)
+        attention(q, k, v, [ALiBi(4)], segments=segments, backend="sdpa", **options)
+        assert len(seen) == 1

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from posenc.backends import tiles
-from posenc.backends.triton import guard, launch
+from posenc.backends.triton import guard, launch, rotate
 from posenc.backends.triton.guard import VARIABLE, Kind, check, refusal
 from posenc.call import AttentionCall
+from posenc.rotary._rotate import rotate_pairs
 
 errors = pytest.importorskip("triton.runtime.errors", reason="Triton is not installed")
 
@@ -186,3 +187,32 @@ def test_tiles_fit_the_device(kernel, room, width, monkeypatch):
         constants = {"EXACT": exact, "ROW": True, "WIDTH": width, "VALUES": width}
         for tile in launch.candidates(kernel, constants, torch.zeros(1)):
             assert tile.bytes(kernel, constants) <= room
+
+
+class CountingRotation(Counting):
+    """The definition in place of the kernel that rotates."""
+
+    def __call__(self, q, k, cos, sin, layout):
+        self.calls += 1
+        late = [t[..., k.shape[2] - q.shape[2] :, :] for t in (cos, sin)]
+        new_q, new_k = rotate_pairs(q, *late, layout), rotate_pairs(k, cos, sin, layout)
+        return (new_q, new_k) if self.fault is None else self.fault(new_q, new_k)
+
+
+def wrong_gradient_of_keys(q, k):
+    more = 0.05 * k.sum()
+    return q, k + (more - more.detach())
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "fault", [None, wrong_gradient_of_keys, lambda q, k: (q * 1.05, k), lambda q, k: (q, k.roll(1, 2))]
+)
+def test_a_rotation_serves_after_its_check(layout, dtype, fault):
+    kind, run = Kind("rotation", (layout,), dtype, 24, 16, True), CountingRotation(fault)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused = [refusal(kind, CPU, run, rotate._results) for _ in range(2)]
+    assert [said is None for said in refused] == [fault is None] * 2
+    assert run.calls <= len(guard.SIZES)

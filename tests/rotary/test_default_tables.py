@@ -105,9 +105,18 @@ def test_a_table_of_default_positions_is_computed_once_and_equals_a_fresh_one():
         for _ in range(3):
             attention(q, k, v, [rope])
     assert sum(event.name == "aten::cos" for event in profile.function_events) == 1
-    kept = default_tables.default_table(rope._constant_table, default_positions(40, torch.device("cpu")), torch.float32)
-    for got, expected in zip(kept, RoPE(8).table(torch.arange(40)), strict=True):
-        assert torch.equal(got, expected)
+    for start, stop in ((0, 40), (39, 40), (3, 9)):
+        kept = rope.table(default_positions(stop - start, torch.device("cpu"), start))
+        for got, expected in zip(kept, RoPE(8).table(torch.arange(start, stop)), strict=True):
+            assert torch.equal(got, expected)
+
+
+def test_steps_share_a_table_until_the_text_outgrows_it():
+    layer, x, cache = SelfAttention(32, 2, encodings=[RoPE(16)]).eval(), torch.randn(1, 20, 32), KVCache()
+    with torch.no_grad(), torch.autograd.profiler.profile() as profile:
+        for token in x.split(1, 1):
+            layer(token, cache=cache)
+    assert sum(event.name == "aten::cos" for event in profile.function_events) == 2  # of 16 and of 32 tokens
 
 
 def test_all_tables_of_the_process_have_one_limit(monkeypatch):
@@ -128,7 +137,7 @@ def test_all_tables_of_the_process_have_one_limit(monkeypatch):
 
 def test_positions_that_were_written_into_are_counted_anew():
     positions = default_positions(7, torch.device("cpu"))
-    assert default_positions(7, torch.device("cpu")) is positions
+    assert default_positions(7, torch.device("cpu"))._base is positions._base
     positions += 1
     assert default_positions(7, torch.device("cpu")).tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert not is_default(positions)

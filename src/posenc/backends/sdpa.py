@@ -1,6 +1,7 @@
 """PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
 
 no bias, plain order      the kernel's own causal flag, or no mask
+packed documents          on a GPU, by their edges, where `segments_from_cu_seqlens` made their numbers
 a window                  blocks of queries with the keys visible to any of them
 anything else             blocks of queries, each with its own mask and bias; in training a block is
                           recomputed in the backward pass, so that only one lives at a time
@@ -12,7 +13,11 @@ the kernels do not give.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -22,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.call import AttentionCall
+from posenc.positions.text import Edges, edges_of
 from posenc.tracing import exporting, tracing, transformed
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
@@ -71,6 +77,20 @@ def needs_no_mask(call: AttentionCall) -> bool:
     return not call.causal or call.q.shape[2] == 1 or call.q.shape[2] == call.k.shape[2]
 
 
+def packed_edges(call: AttentionCall) -> Edges | None:
+    """Edges of the documents of one packed row, where a GPU's kernel takes them and they alone hide keys."""
+    if call.segments is None or call.q.device.type != GPU or tracing() or transformed():
+        return None
+    (batch, _, queries, width), keys = call.q.shape, call.k.shape[2]
+    if batch > 1 or queries != keys or call.mask is not None or call.causal == "positions":
+        return None
+    if not adds_nothing(call) or call.dropout is not None or width != call.v.shape[-1]:
+        return None
+    of_queries, of_keys = (edges_of(part) for part in call.segments)
+    fits = of_keys is not None and of_queries is of_keys and _flash_takes(call.q, call.k, call.v)
+    return of_keys if fits and _varlen() is not None else None
+
+
 def has_short_window(call: AttentionCall) -> bool:
     """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
     return call.window is not None and call.ordered and 4 * call.window <= call.k.shape[2]
@@ -78,6 +98,8 @@ def has_short_window(call: AttentionCall) -> bool:
 
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
+    if packed_edges(call) is not None:
+        return "FlashAttention of documents by their edges"
     if needs_no_mask(call):
         return "causal flag of the kernel" if call.causal and call.q.shape[2] > 1 else "no mask"
     if has_short_window(call):
@@ -98,7 +120,10 @@ def run(call: AttentionCall) -> Tensor:
         else:
             q, k = (F.pad(t, (0, value_dim - t.shape[-1])) for t in (q, k))
         call = call.replace(q=q, k=k, v=v)
-    if needs_no_mask(call):
+    edges = packed_edges(call)
+    if edges is not None:
+        out = _by_documents(call, edges)
+    elif needs_no_mask(call):
         flag = False
         if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
@@ -146,6 +171,33 @@ def kernel(
     else:
         out = F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=shared)
     return out.reshape(batch, heads, queries, v.shape[3]) if as_rows else out
+
+
+def _by_documents(call: AttentionCall, edges: Edges) -> Tensor:
+    """Documents of one row, none of which sees another."""
+    q, k, v = (x[0].transpose(0, 1) for x in (call.q, call.k, call.v))
+    behind = -1 if call.window is None else call.window - 1
+    ahead = 0 if call.causal else behind
+    cumulative, longest = edges
+    most = min(len(q), 1 << (longest - 1).bit_length())  # few sizes, for each of which cuDNN makes a plan
+    attend = _varlen()
+    assert attend is not None, "packed_edges has asked"
+    out: Tensor = attend(
+        q, k, v, cumulative, cumulative, most, most, scale=call.scale, window_size=(behind, ahead),
+        enable_gqa=q.shape[1] != k.shape[1],
+    )  # fmt: skip
+    return out.transpose(0, 1)[None]
+
+
+@functools.cache
+def _varlen() -> Callable[..., Tensor] | None:
+    """PyTorch's attention of packed documents; older forms of it take neither a scale nor shared key heads."""
+    if find_spec("torch.nn.attention.varlen") is None:
+        return None
+    from torch.nn.attention.varlen import varlen_attn  # here, as it takes a second to load
+
+    wanted = {"scale", "window_size", "enable_gqa"}
+    return varlen_attn if wanted <= inspect.signature(varlen_attn).parameters.keys() else None
 
 
 def _flash_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
@@ -13,30 +14,60 @@ from posenc.tracing import stand_ins
 NO_POSITION = -(2**31)  # exact in int32, float32 and whatever is wider
 _DEFAULTS: WeakValueDictionary[tuple[int, torch.device], Tensor] = WeakValueDictionary()
 DEFAULT_MARK = "_posenc_default"  # an attribute of the tensor itself: no view and no result of an operation has it
+SPAN = 1024  # tokens: so many more calls share the numbers, and rotations their table, as a text grows
+FARTHEST = 2**18  # tokens: 2 MiB of numbers
 
 
-def default_positions(tokens: int, device: torch.device) -> Tensor:
-    """The numbers from 0 to ``tokens`` − 1, int64, one tensor for as long as somebody keeps it; not to be written into.
+class Counted(NamedTuple):
+    """What a tensor of `default_positions` is marked with."""
 
-    Calls of one size share it, so that a rotation knows its table again without looking at a value. A tensor that was
-    written into all the same is never handed out again.
+    numbers: Tensor  # from 0 on, of which it is a part
+    start: int
+
+
+def default_positions(tokens: int, device: torch.device, start: int = 0) -> Tensor:
+    """The numbers from ``start`` to ``start + tokens`` − 1, int64; not to be written into.
+
+    They are part of longer ones that calls share for as long as somebody keeps them, so that a rotation knows its table
+    again without looking at a value. Numbers that were written into all the same are never handed out again.
     """
-    if stand_ins():
-        return torch.arange(tokens, device=device)
-    known = _DEFAULTS.get((tokens, device))
-    if known is not None and known._version == 0:
-        return known
-    with torch.inference_mode(False):  # an inference tensor has no version to tell by
-        numbers = torch.arange(tokens, device=device)
-    if type(numbers) is Tensor:
-        setattr(numbers, DEFAULT_MARK, True)
-        _DEFAULTS[tokens, device] = numbers
-    return numbers
+    stop = start + tokens
+    captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if start < 0 or stop > FARTHEST or stand_ins() or captured:
+        return torch.arange(start, stop, device=device)
+    length = -(-stop // SPAN) * SPAN if stop > SPAN else max(16, 1 << (stop - 1).bit_length())
+    numbers = _DEFAULTS.get((length, device))
+    if numbers is None or numbers._version != 0:
+        with torch.inference_mode(False):  # an inference tensor has no version to tell by
+            numbers = torch.arange(length, device=device)
+        if type(numbers) is not Tensor:
+            return numbers[start:stop]
+        _DEFAULTS[length, device] = numbers
+    part = numbers[start:stop]
+    setattr(part, DEFAULT_MARK, Counted(numbers, start))
+    return part
+
+
+def counted(positions: Tensor) -> Counted | None:
+    """What a tensor of `default_positions` is part of, unless somebody has written into it; None of any other."""
+    mark: Counted | None = getattr(positions, DEFAULT_MARK, None)
+    return mark if mark is not None and positions._version == 0 and not stand_ins() else None
 
 
 def is_default(positions: Tensor) -> bool:
-    """Whether this is a tensor of `default_positions`, and nobody has written into it."""
-    return hasattr(positions, DEFAULT_MARK) and positions._version == 0 and not stand_ins()
+    """Whether these are the numbers from 0 on of `default_positions`, and nobody has written into them."""
+    mark = counted(positions)
+    return mark is not None and mark.start == 0
+
+
+def end_together(q_pos: Tensor, k_pos: Tensor) -> bool:
+    """Whether queries are known to be the last tokens of the keys, or the same."""
+    if q_pos is k_pos:
+        return True
+    of_q, of_k = counted(q_pos), counted(k_pos)
+    if of_q is None or of_k is None or of_q.numbers is not of_k.numbers:
+        return False
+    return of_q.start >= of_k.start and of_q.start + len(q_pos) == of_k.start + len(k_pos)
 
 
 def has_no_position(positions: Tensor, axes: int) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,6 +57,8 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
         cu_seqlens: ``(documents + 1,)``, cumulative lengths starting at 0, as for flash-attention's varlen functions.
         total: tokens in the row; default ``cu_seqlens[-1]``. Tokens past the last document form a segment of their own.
 
+    Made on the device of queries and passed as it is, it also tells a GPU's kernels where documents end.
+
     >>> segments_from_cu_seqlens(torch.tensor([0, 3, 5]))
     tensor([0, 0, 0, 1, 1])
     """
@@ -69,9 +73,37 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
         total = count_of("total", total, least=0)
         if total < last:
             raise ValueError(f"total must be at least cu_seqlens[-1] = {last}, got {total}")
-    index = torch.arange(last if total is None else total, device=cu_seqlens.device)
+    total = last if total is None else total
     # right=True passes over empty documents; tokens past the last edge get the number behind the last document's.
-    return torch.bucketize(index, cu_seqlens[1:].long(), right=True)
+    segments = torch.bucketize(torch.arange(total, device=cu_seqlens.device), cu_seqlens[1:].long(), right=True)
+    if not segments.is_inference():  # which has no version to tell by whether somebody wrote into it
+        edges = sorted({0, *cu_seqlens.tolist(), total})
+        longest = max((end - start for start, end in pairwise(edges)), default=0)
+        placed = torch.tensor(edges, dtype=torch.int32, device=segments.device)
+        setattr(segments, _EDGES, Edges(placed, longest))
+    return segments
+
+
+_EDGES = "_posenc_edges"  # an attribute of the tensor itself
+
+
+class Edges(NamedTuple):
+    """Documents end to end in a row, none of them empty."""
+
+    cumulative: Tensor  # (documents + 1,), int32: where each begins, and where the last one ends
+    longest: int  # tokens
+
+
+def edges_of(segments: Tensor) -> Edges | None:
+    """The documents of `segments_from_cu_seqlens`.
+
+    None of any other numbers, of a part of them, and of those that somebody has written into: kernels that take
+    documents by their edges would have to look at values, and wait for the device.
+    """
+    made = segments if segments._base is None else segments._base
+    edges: Edges | None = getattr(made, _EDGES, None)
+    whole = edges is not None and made._version == 0 and segments.shape[-1] == segments.numel() == made.numel()
+    return edges if whole and segments.stride(-1) == 1 else None
 
 
 def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Tensor:

@@ -1,8 +1,8 @@
 """Rotation tables of default positions, kept for the next call: all of the process within one limit of bytes.
 
-Calls without positions share one tensor of them (`posenc.positions.checking.default_positions`), by which a table is
-known again without looking at a value. It is the table that was computed first, so it equals a fresh computation bit
-for bit.
+Calls without positions, and steps of a layer, take parts of numbers that they share
+(`posenc.positions.checking.default_positions`), by which a table is known again without looking at a value. It is the
+table that was computed first, so it equals a fresh computation bit for bit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posenc.encoding import Table
+from posenc.positions.checking import Counted
 from posenc.rotary._rotation_table import RotationTable
 
 LIMIT = 64 * 2**20  # bytes of all tables and positions that are kept
@@ -31,25 +32,33 @@ class _Kept(NamedTuple):
 _KEPT: dict[tuple[int, int, torch.dtype], _Kept] = {}  # the oldest first
 
 
-def default_table(frequencies: RotationTable, positions: Tensor, dtype: torch.dtype) -> Table:
+def default_table(
+    frequencies: RotationTable, counted: Counted, positions: Tensor, pairs: int, dtype: torch.dtype
+) -> Table:
     """cos and sin ``(tokens, pairs)``.
 
     Args:
         frequencies: of ``(pairs,)``, the same object in every call.
-        positions: of `default_positions`, which `is_default` says.
+        counted: what positions are part of.
+        positions: of `default_positions`.
+        pairs: of the frequencies.
         dtype: of the table.
     """
-    key = (id(positions), id(frequencies), dtype)
+    numbers, start = counted
+    key = (id(numbers), id(frequencies), dtype)
     known = _KEPT.get(key)
-    if known is not None:  # which keeps both alive, so that nobody else can have their ids
-        return known.table
-    with torch.inference_mode(False), torch.no_grad():
-        kept = _Kept(positions, frequencies, frequencies.table(positions, dtype))
-    room = LIMIT - kept.bytes
-    if room >= 0:
+    if known is None:  # else it keeps both alive, so that nobody else can have their ids
+        room = LIMIT - len(numbers) * (2 * pairs * dtype.itemsize + numbers.itemsize)
+        captured = positions.is_cuda and torch.cuda.is_current_stream_capturing()
+        if room < 0 or captured:  # what a graph computes is there only once it was replayed
+            return frequencies.table(positions, dtype)
+        with torch.inference_mode(False), torch.no_grad():
+            known = _Kept(numbers, frequencies, frequencies.table(numbers, dtype))
         for oldest in list(_KEPT):  # other threads may come between: all steps hold for any state of the dictionary
             if sum(other.bytes for other in list(_KEPT.values())) <= room:
                 break
             _KEPT.pop(oldest, None)
-        _KEPT[key] = kept
-    return kept.table
+        _KEPT[key] = known
+    cos, sin = known.table
+    stop = start + len(positions)
+    return (cos, sin) if stop - start == len(cos) else (cos[start:stop], sin[start:stop])

@@ -8,6 +8,7 @@
 A rotation is bound by memory bandwidth, or for few numbers by the overhead of calls. So there is one form per case, the
 one with the fewest passes over memory, the fewest temporaries or the fewest calls:
 
+- on NVIDIA's GPUs, not compiled: a kernel in Triton, one launch for queries and keys, where it passed its check;
 - compiled: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
 - eager, few numbers, layout half: one expression over whole rows under ordinary autograd, since calls dominate;
 - eager, interleaved: one complex product on a view of x; half: one product and two in-place ones on the halves;
@@ -48,12 +49,37 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     special = transformed()
     if special and has_transforms():
         return _stacked(x, cos, sin, layout)
+    if x.is_cuda:
+        rotated_x = by_kernel(x, x[:, :0], cos, sin, layout) if x.ndim == 4 else None
+        if rotated_x is not None:
+            return rotated_x[0]
     if (x.requires_grad and torch.is_grad_enabled()) or (special and has_tangent((x, cos, sin))):
         if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
             return rotate_doubled(x, *doubled(cos, sin))
         rotated: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return rotated
     return _rotated(x, cos, sin, layout, False)
+
+
+def by_kernel(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> tuple[Tensor, Tensor] | None:
+    """Queries and keys (batch, heads, tokens, dim) of a GPU in one launch, or None where no kernel serves them.
+
+    Args:
+        q: the last tokens of k.
+        k: of any number of heads, none included.
+        cos, sin: of the tokens of k, ``(tokens, pairs)`` or ``(batch | 1, 1, tokens, pairs)``.
+        layout: which channels are pairs.
+    """
+    if _plain_only(q, cos) or _plain_only(k, sin):
+        return None
+    if transformed() and (has_transforms() or has_tangent((q, k, cos, sin))):
+        return None
+    served = (kernel(q, k, cos, sin, layout) for kernel in KERNELS)
+    return next((rotated for rotated in served if rotated is not None), None)
+
+
+# What serves `by_kernel`, or says None: `posenc.backends.triton`, which lies above, puts its own here.
+KERNELS: list[Callable[[Tensor, Tensor, Tensor, Tensor, Layout], tuple[Tensor, Tensor] | None]] = []
 
 
 def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:

@@ -31,9 +31,9 @@ from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
 from posenc.head_shares import HeadShare
 from posenc.positions import checking as position
-from posenc.positions.checking import DEFAULT_MARK, is_default
+from posenc.positions.checking import DEFAULT_MARK, counted, end_together
 from posenc.rotary._default_tables import default_table
-from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_, tokens_second_last
+from posenc.rotary._rotate import FEW, by_kernel, check_tokens, rotate_pairs, rotate_pairs_, tokens_second_last
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors, tracing
 
@@ -143,9 +143,10 @@ class RoPE(RotaryEncoding, RoPESpec):
         if like is not None:
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
-        default = hasattr(positions, DEFAULT_MARK) and is_default(positions)
-        if default and self._constant_table is not None and self._fewest is None:
-            return default_table(self._constant_table, positions, dtype)
+        if hasattr(positions, DEFAULT_MARK) and self._constant_table is not None and self._fewest is None:
+            mark = counted(positions)
+            if mark is not None:
+                return default_table(self._constant_table, mark, positions, self.rotary_dim // 2, dtype)
         spectrum = self._constant_table or self._table_spanning(positions, length)
         return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
@@ -217,7 +218,12 @@ class RoPE(RotaryEncoding, RoPESpec):
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         q_table = self.table(q_pos, span_q, like=q)
         k_table = q_table if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
-        same = k_table[0] is q_table[0] and q.dtype == k.dtype and self._fewest is None
+        alike = q.dtype == k.dtype and self._fewest is None
+        same = alike and k_table[0] is q_table[0]
+        if q.is_cuda and (same or (alike and span_q is span_k and end_together(q_pos, k_pos))):
+            rotated = by_kernel(q, k, *self._broadcast(k_table, k), self.layout)
+            if rotated is not None:
+                return rotated
         if same and (q.shape[2] == 1 or (not traced and q.numel() <= FEW // 2)):
             # Short calls consist of overhead, not of numbers: one rotation for queries and keys together.
             rotated_q, rotated_k = self.rotate(torch.cat([q, k], 1), q_table).split_with_sizes(

@@ -5,8 +5,8 @@ of forget gates, a softcap, a sink and dropout, under causal order, a window, do
 CoPE's counts have kernels of their own. They are for NVIDIA's GPUs from compute capability 8.0 on, and a kernel serves
 only after `guard` has checked it on the card at hand.
 
-Kernels are compiled for a call's widths when it comes; Triton is loaded then, and not before. `rotation` rotates
-queries and keys in one pass; it is no backend, as it attends to nothing.
+Kernels are compiled for a call's widths when it comes; Triton is loaded then, and not before. `rotate` puts a kernel
+that rotates queries and keys in one pass in front of `posenc.rotary`; it is no backend, as it attends to nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.triton import guard
+from posenc.backends.triton import rotate as rotate
 from posenc.backends.triton.guard import Kind
 from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, kernel_visibility, visibility_refusal
 from posenc.call import AttentionCall, with_structures

@@ -37,7 +37,8 @@ from posenc.dropout import Dropout
 from posenc.structure import Counts, Decay, Row, Sink, Sticks, Structure
 from posenc.tracing import has_transforms, stand_ins
 
-Run = Callable[[AttentionCall], Tensor]
+Run = Callable[..., Any]  # one call by a kernel: of an `AttentionCall` for kernels of attention
+Results = dict[str, Tensor]  # the result and the gradients of one small call, by name
 
 VARIABLE = "POSENC_KERNELS"
 MODES = ("check", "0", "1")
@@ -46,6 +47,9 @@ TOLERANCES = {torch.float32: 5e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
 # Batch, heads, key heads, queries, keys: several tiles, all ragged.
 SIZES = ((2, 4, 2, 150, 200), (1, 2, 1, 257, 257))
 FEW_SIZES = ((2, 4, 2, 3, 200), (1, 4, 1, 1, 257))  # of few queries
+
+
+Size = tuple[int, int, int, int, int]
 
 
 class Kind(NamedTuple):
@@ -63,30 +67,34 @@ class Kind(NamedTuple):
         return " ".join((*words, "training" if self.training else "inference"))
 
 
-def refusal(kind: Kind, device: torch.device, run: Run) -> str | None:
+ResultsOf = Callable[[Kind, Size, torch.device, Run], tuple[Results, Results]]  # what is right, and what came
+
+
+def refusal(kind: Kind, device: torch.device, run: Run, results_of: ResultsOf | None = None) -> str | None:
     """Why a kernel should not serve calls of a kind on a device, or None; checks it where that is possible.
 
     Args:
         kind: of the calls.
         device: a GPU.
         run: what runs such a call by its kernel.
+        results_of: what makes small calls of it, by the kernel and by definition; default: of attention.
     """
     mode = os.environ.get(VARIABLE, "check")
     if mode not in MODES:
         raise ValueError(f"{VARIABLE} must be one of {MODES}, got {mode!r}")
     if mode == "0":
         return f"{VARIABLE}=0"
-    return None if mode == "1" else _verdict(kind, device, run)
+    return None if mode == "1" else _verdict(kind, device, run, results_of)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _verdict(kind: Kind, device: torch.device, run: Run) -> str | None:
+def _verdict(kind: Kind, device: torch.device, run: Run, results_of: ResultsOf | None) -> str | None:
     """What the check of a kind said, or why there was none; None: the kernel is right."""
     known = _verdicts(_folder_key(device))
     if str(kind) not in known:
         if _cannot_check(device):
             return "not checked on this device yet: call attention once outside of compilers, captures and transforms"
-        known[str(kind)] = check(kind, device, run) or ""
+        known[str(kind)] = check(kind, device, run, results_of) or ""
         _keep(_folder_key(device), known)
         if known[str(kind)]:
             warnings.warn(
@@ -106,7 +114,7 @@ def _cannot_check(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def check(kind: Kind, device: torch.device, run: Run) -> str | None:
+def check(kind: Kind, device: torch.device, run: Run, results_of: ResultsOf | None = None) -> str | None:
     """Whether a kernel is right on a device: None, or what is wrong with it."""
     from triton.compiler.errors import CompilationError
     from triton.runtime.errors import TritonError
@@ -114,7 +122,7 @@ def check(kind: Kind, device: torch.device, run: Run) -> str | None:
     try:
         with torch.inference_mode(mode=False), torch.set_grad_enabled(kind.training):
             sizes = FEW_SIZES if kind.kernel == "few queries" else SIZES
-            faults = [_difference(kind, size, device, run) for size in sizes]
+            faults = [_difference(kind, (results_of or _of_attention)(kind, size, device, run)) for size in sizes]
     except (TritonError, CompilationError) as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     except RuntimeError as error:
@@ -124,20 +132,11 @@ def check(kind: Kind, device: torch.device, run: Run) -> str | None:
     return next((fault for fault in faults if fault is not None), None)
 
 
-def _difference(kind: Kind, size: tuple[int, int, int, int, int], device: torch.device, run: Run) -> str | None:
-    """The first difference between a kernel and tiles in float64 that is above the tolerance, in words, or None."""
-    from posenc.backends import tiles
-
-    results = []
-    for backend, at, dtype in ((tiles.run, torch.device("cpu"), torch.float64), (run, device, kind.dtype)):
-        call, learned = small_call(kind, size, at, dtype)
-        out = backend(call)
-        gradients: tuple[Tensor, ...] = ()
-        if kind.training:
-            target = _drawn(out.shape, seed=1).to(kind.dtype)
-            gradients = torch.autograd.grad(out, list(learned.values()), target.to(out.device, out.dtype))
-        results.append([x.detach().cpu().double() for x in (out, *gradients)])
-    for name, right, got in zip(("result", *learned), *results, strict=False):
+def _difference(kind: Kind, results: tuple[Results, Results]) -> str | None:
+    """The first difference between what is right and what came that is above the tolerance, in words, or None."""
+    rights, gots = results
+    for name, right in rights.items():
+        got = gots[name]
         tolerance = TOLERANCES[kind.dtype] * max(float(right.abs().max()), 1e-3)
         difference = float((got - right).abs().max()) if bool(got.isfinite().all()) else float("inf")
         if not difference <= tolerance:
@@ -146,8 +145,25 @@ def _difference(kind: Kind, size: tuple[int, int, int, int, int], device: torch.
     return None
 
 
+def _of_attention(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Results, Results]:
+    """What tiles in float64 on the CPU and what a kernel makes of a small call, in float64."""
+    from posenc.backends import tiles
+
+    results = []
+    for backend, at, dtype in ((tiles.run, torch.device("cpu"), torch.float64), (run, device, kind.dtype)):
+        call, learned = small_call(kind, size, at, dtype)
+        out = backend(call)
+        gradients: tuple[Tensor, ...] = ()
+        if kind.training:
+            target = drawn(out.shape, seed=1).to(kind.dtype)
+            gradients = torch.autograd.grad(out, list(learned.values()), target.to(out.device, out.dtype))
+        named = zip(("result", *learned), (out, *gradients), strict=False)
+        results.append({name: x.detach().cpu().double() for name, x in named})
+    return results[0], results[1]
+
+
 def small_call(
-    kind: Kind, size: tuple[int, int, int, int, int], device: torch.device, dtype: torch.dtype
+    kind: Kind, size: Size, device: torch.device, dtype: torch.dtype
 ) -> tuple[AttentionCall, dict[str, Tensor]]:
     """A call of a kind, and what wants gradients in it: the same numbers for all devices and dtypes."""
     batch, heads, kv_heads, queries, keys = size
@@ -156,7 +172,7 @@ def small_call(
 
     def tensor(name: str, *shape: int, narrow: bool = False) -> Tensor:
         """Numbers that the kind's dtype can hold where kernels get them in it, else float32."""
-        numbers = _drawn(shape, seed=next(seeds)).to(kind.dtype if narrow else torch.float32)
+        numbers = drawn(shape, seed=next(seeds)).to(kind.dtype if narrow else torch.float32)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         made = numbers.to(device, dtype if narrow else wide).requires_grad_(kind.training)
         learned[name] = made
@@ -220,7 +236,7 @@ def _weight(structure: Sink | Sticks) -> Any:
     return SimpleNamespace(structure=lambda: structure)
 
 
-def _drawn(shape: tuple[int, ...] | torch.Size, seed: int) -> Tensor:
+def drawn(shape: tuple[int, ...] | torch.Size, seed: int) -> Tensor:
     """Normal numbers, the same everywhere, from a generator of their own."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 

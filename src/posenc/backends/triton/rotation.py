@@ -29,22 +29,24 @@ WARPS = 4
 def _rotate(  # type: ignore[no-untyped-def]
     q, k, cos, sin, new_q, new_k,
     q_batch, q_head, q_row, k_batch, k_head, k_row, table_batch, table_row,
-    heads, num_kv_heads, tokens, width, pairs,
+    heads, num_kv_heads, q_tokens, k_tokens, width, pairs,
     HALF: tl.constexpr, INVERSE: tl.constexpr, ROWS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """Some tokens of one head of q or of k."""
-    which = tl.program_id(1).to(tl.int64)
+    which = tl.program_id(0).to(tl.int64)
     b, h = which // (heads + num_kv_heads), which % (heads + num_kv_heads)
+    tokens = tl.where(h < heads, q_tokens, k_tokens)
     if h < heads:
         x, step = q + b * q_batch + h * q_head, q_row
         new = new_q + (b * heads + h) * tokens * width
     else:
         x, step = k + b * k_batch + (h - heads) * k_head, k_row
         new = new_k + (b * num_kv_heads + h - heads) * tokens * width
-    rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
+    rows, pair = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
     in_rows = (rows < tokens)[:, None]
     inside = in_rows & (pair < pairs)[None, :]
-    at_table = b * table_batch + rows.to(tl.int64)[:, None] * table_row + pair[None, :]
+    at = (rows + k_tokens - tokens).to(tl.int64)  # queries are the last of the keys
+    at_table = b * table_batch + at[:, None] * table_row + pair[None, :]
     c, s = tl.load(cos + at_table, mask=inside, other=0.0), tl.load(sin + at_table, mask=inside, other=0.0)
     if INVERSE:
         s = -s
@@ -71,11 +73,11 @@ def _rotate(  # type: ignore[no-untyped-def]
 def rotate_queries_and_keys(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Literal["half", "interleaved"]
 ) -> tuple[Tensor, Tensor]:
-    """q and k of the same tokens rotated by one table; channels past 2 · pairs pass through.
+    """q and k rotated by one table; channels past 2 · pairs pass through.
 
     Args:
-        q: ``(batch, heads, tokens, head_dim)``.
-        k: ``(batch, num_kv_heads, tokens, head_dim)``, in the dtype of q: float32 or less.
+        q: ``(batch, heads, queries, head_dim)``, the last of the tokens.
+        k: ``(batch, num_kv_heads, tokens, head_dim)``, in the dtype of q: float32 or less; num_kv_heads may be 0.
         cos, sin: ``(tokens, pairs)`` or ``(batch | 1, 1, tokens, pairs)``, float32; without gradients.
         layout: which channels are pairs.
     """
@@ -85,13 +87,13 @@ def rotate_queries_and_keys(
 
 
 def _forward(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
-    (batch, heads, tokens, width), num_kv_heads, pairs = q.shape, k.shape[1], cos.shape[-1]
+    (batch, heads, queries, width), (num_kv_heads, tokens), pairs = q.shape, k.shape[1:3], cos.shape[-1]
     q, k = launch.row_contiguous(q), launch.row_contiguous(k)
     new_q, new_k = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
     rest = width - 2 * pairs
-    _rotate[(-(-tokens // TOKENS), batch * (heads + num_kv_heads))](
+    _rotate[(batch * (heads + num_kv_heads), -(-tokens // TOKENS))](
         q, k, cos, sin, new_q, new_k, *launch.strides((q, k)),
-        0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, num_kv_heads, tokens, width, pairs,
+        0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, num_kv_heads, queries, tokens, width, pairs,
         HALF=half, INVERSE=inverse, ROWS=TOKENS, PAIRS=1 << (pairs - 1).bit_length(),
         REST=0 if rest == 0 else 1 << (rest - 1).bit_length(), num_warps=WARPS,
     )  # fmt: skip
