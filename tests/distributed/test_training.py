@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._dynamo.backends.registry import lookup_backend
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from posenc import ALiBi, T5Bias, attention, list_encodings
+from posenc import ALiBi, RoPE, T5Bias, attention, list_encodings
 from posenc.distributed import HeadParallel
 from posenc.encoding import EmbeddingEncoding, Encoding
 from posenc.layers import SelfAttention
@@ -182,6 +184,52 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert len(inside) > 25
     assert len(embeddings) > 2
     assert spawned(tmp_path, 2, everything, (inside, embeddings)) == [[], []]
+
+
+class Two(nn.Module):
+    """Two blocks that share their encodings, as layers of a model do."""
+
+    def __init__(self, encodings: list[Encoding]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(SelfAttention(DIM, HEADS, encodings=encodings) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def compiled_blocks(rank: int, world: int, backend: str) -> list[str]:
+    """Blocks checkpointed, compiled and sharded, in the order of torchtitan, against one process that does neither."""
+    mesh, wrong = init_device_mesh("cpu", (world,)), []
+    for encodings in ([RoPE(WIDTH)], [RoPE(WIDTH), T5Bias(HEADS)]):
+        torch.manual_seed(0)
+        alone = Two(encodings).double()
+        model = copy.deepcopy(alone)
+        operators: list[str] = []
+
+        def seen(graph: fx.GraphModule, inputs: list[Tensor], operators: list[str] = operators) -> object:
+            operators.extend(str(node.target) for node in graph.graph.nodes)
+            return lookup_backend(backend)(graph, inputs)
+
+        for name, block in model.blocks.named_children():
+            model.blocks.register_module(name, checkpoint_wrapper(block))
+            model.blocks[int(name)].compile(backend=seen, fullgraph=True)
+            fully_shard(model.blocks[int(name)], mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        expected, found = trained(alone, Data.drawn()), trained(model, Data.drawn().rows(rank))
+        found = {name.replace("_checkpoint_wrapped_module.", ""): value for name, value in found.items()}
+        rows = {n: v[rank : rank + 1] if n in ("out", "x") else v for n, v in expected.items()}
+        shown = {n: v if n in ("out", "x") else v * world for n, v in found.items()}
+        wrong += differences(f"compiled blocks under {encodings}", rows, shown)
+        if not any("rotation_table" in name for name in operators):
+            wrong.append(f"no operator of the table in {sorted(set(operators))}")
+    return wrong
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_and_checkpointed_blocks(tmp_path: Path, backend: str) -> None:
+    assert spawned(tmp_path, 2, compiled_blocks, backend) == [[], []]
 
 
 def drawn_anew(rank: int, world: int, jobs: list[Job]) -> list[str]:

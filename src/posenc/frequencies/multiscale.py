@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_kv_heads
+from posenc.constants import constant
 from posenc.entry import Entry
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import Scaling, Spectrum
@@ -75,7 +76,7 @@ class MultiScale(Scaling):
         incoming, length = spectrum.theta, spectrum.length
         if incoming.ndim != 1 or not (torch.compiler.is_compiling() or _is_geometric(incoming)):
             raise ValueError("MultiScale makes frequencies of its own: put it before all other scalings")
-        theta = torch.tensor(self._rows_of(incoming.shape[0]), dtype=torch.float64, device=incoming.device)
+        theta = constant(tuple(map(tuple, self._rows_of(incoming.shape[0]))), torch.float64, incoming.device)
         if isinstance(length, Tensor) and length.ndim:  # lengths of rows or tokens: heads stand before tokens
             return spectrum._replace(theta=theta.unsqueeze(1), length=length.unsqueeze(-3))
         return spectrum._replace(theta=theta)

@@ -70,20 +70,24 @@ class Frequencies:
     def __init__(self, theta: Sequence[object]) -> None:
         self.theta = theta
         self.turns = _nested_turns(theta)
-        self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls: a copy to a GPU waits for it
+        # Copies for eager calls: a copy to a GPU waits for it.
+        self._placed: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def fractions(self, device: torch.device) -> Tensor:
-        # A tensor of an eager call must not reach a tracing mode, which takes its own alone, nor the other way round.
-        if stand_ins():
-            return torch.tensor(self.turns, dtype=torch.int64, device=device)
-        placed = self._placed.get(device)
-        if placed is None:
-            with torch.inference_mode(False):
-                placed = self._placed[device] = torch.tensor(self.turns, dtype=torch.int64, device=device)
-        return placed
+        return self._on(device, torch.int64, self.turns)
 
     def radians(self, device: torch.device) -> Tensor:
-        return torch.tensor(self.theta, dtype=float64_if_supported(device), device=device)
+        return self._on(device, float64_if_supported(device), self.theta)
+
+    def _on(self, device: torch.device, dtype: torch.dtype, numbers: Sequence[object]) -> Tensor:
+        # A tensor of an eager call must not reach a tracing mode, which takes its own alone, nor the other way round.
+        if stand_ins():
+            return torch.tensor(numbers, dtype=dtype, device=device)
+        placed = self._placed.get((device, dtype))
+        if placed is None:
+            with torch.inference_mode(False):
+                placed = self._placed[device, dtype] = torch.tensor(numbers, dtype=dtype, device=device)
+        return placed
 
     def __getstate__(self) -> dict[str, object]:
         return {"theta": self.theta, "turns": self.turns, "_placed": {}}

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from posenc.constants import constant
 from posenc.dtypes import precision
 from posenc.encoding import Table, float64_if_supported
 from posenc.frequencies.phase import AnyFrequencies, angles, cos_sin, working_dtype
 from posenc.positions import checking as position
 from posenc.rotary._rotation_table import RotationTable
-from posenc.tracing import tracing
 
 
 def coordinates(
@@ -122,7 +122,6 @@ class Chosen:
 
     def __init__(self, axis: Sequence[int]) -> None:
         self.axis = list(axis)
-        self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls, as in `Frequencies`
 
     def table(self, places: Tensor, waves: RotationTable, dtype: torch.dtype, *, per_head: bool = False) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where they have one.
@@ -130,25 +129,10 @@ class Chosen:
         Args:
             waves: see `posenc.rotary._rotation_table.alone`.
         """
-        axis = self._on(places.device)
+        axis = constant(self.axis, torch.int64, places.device)
         chosen = places.gather(-1, axis.expand(*places.shape[:-1], len(self.axis)))
         cos, sin = waves.table(chosen.unsqueeze(-3) if per_head else chosen, dtype)
         return cos.squeeze(-1), sin.squeeze(-1)
-
-    def _on(self, device: torch.device) -> Tensor:
-        if tracing():
-            return torch.tensor(self.axis, dtype=torch.int64, device=device)
-        if device in self._placed:
-            return self._placed[device]
-        # a tensor made in inference mode could not be saved for a backward pass of a later call
-        with torch.inference_mode(False):
-            axis = torch.tensor(self.axis, dtype=torch.int64, device=device)
-        if type(axis) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(axis):
-            self._placed[device] = axis
-        return axis
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"axis": self.axis, "_placed": {}}
 
 
 def rotate_both(

@@ -8,11 +8,14 @@ its group; no rotation is ever repeated in memory.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from posenc.arguments import check_whole
+from posenc.constants import constant
 from posenc.encoding import no_autocast
 from posenc.rotary._rotate import rotate_pairs
 
@@ -65,6 +68,16 @@ def differentiated_otherwise() -> bool:
 
 def from_upper(upper: Tensor, block: int) -> Tensor:
     """Skew matrices ``(..., b, b)`` from their entries above the diagonal ``(..., b(b − 1)/2)``, row by row."""
+    padded = torch.cat([upper, torch.zeros_like(upper[..., :1])], -1)
+    index, sign = _from_upper(block)
+    flat = constant(index, torch.int64, upper.device).flatten()
+    signs = constant(sign, upper.dtype, upper.device)
+    return padded.index_select(-1, flat).unflatten(-1, (block, block)) * signs  # type: ignore[no-untyped-call, no-any-return]
+
+
+@functools.cache
+def _from_upper(block: int) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[float, ...], ...]]:
+    """Which entry above the diagonal each entry of the matrix is, one past the last for none, and its sign."""
     count = block * (block - 1) // 2
     index, sign = [[count] * block for _ in range(block)], [[0.0] * block for _ in range(block)]
     at = 0
@@ -73,7 +86,4 @@ def from_upper(upper: Tensor, block: int) -> Tensor:
             index[row][column] = index[column][row] = at
             sign[row][column], sign[column][row] = 1.0, -1.0
             at += 1
-    padded = torch.cat([upper, torch.zeros_like(upper[..., :1])], -1)
-    flat = torch.tensor(index, device=upper.device).flatten()
-    signs = torch.tensor(sign, dtype=upper.dtype, device=upper.device)
-    return padded.index_select(-1, flat).unflatten(-1, (block, block)) * signs  # type: ignore[no-untyped-call, no-any-return]
+    return tuple(map(tuple, index)), tuple(map(tuple, sign))

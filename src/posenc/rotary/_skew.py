@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posenc.constants import constant
 from posenc.encoding import no_autocast
 from posenc.rotary._blocks import differentiated_otherwise
 from posenc.tracing import has_values
@@ -97,7 +98,7 @@ def _of_four(generators: Tensor) -> Tensor:
 
 def _exponential_of_quaternions(generators: Tensor, basis: tuple[tuple[tuple[int, ...], ...], ...]) -> Tensor:
     """exp of the part of the generators that one of the two copies of so(3) spans, as matrices ``(..., 4, 4)``."""
-    matrices = torch.tensor(basis, dtype=generators.dtype, device=generators.device).flatten(1)
+    matrices = constant(basis, generators.dtype, generators.device).flatten(1)
     part = generators.flatten(-2) @ matrices[1:].T / 4  # each of the three has four entries ±1
     cos, sinc = _cos_and_sinc(part.square().sum(-1, keepdim=True))
     return (torch.cat([cos, sinc * part], -1) @ matrices).unflatten(-1, (4, 4))  # type: ignore[no-untyped-call, no-any-return]
@@ -182,7 +183,7 @@ def _polynomial(x: Tensor) -> Tensor:
     square = x @ x
     cube = square @ x
     powers = torch.stack([_identity_like(x).expand_as(x), x, square, cube, cube @ cube])
-    weights = torch.tensor(_WEIGHTS, dtype=x.dtype, device=x.device)
+    weights = constant(_WEIGHTS, x.dtype, x.device)
     left, rest, shift, middle, right = (weights @ powers.flatten(1)).view_as(powers).unbind()
     ninth = torch.baddbmm(middle, left, right)  # of degree 9; its product with itself brings degree 18
     return torch.baddbmm(rest, shift + ninth, ninth)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table
+from posenc.constants import constant
 from posenc.encoding import Table, float64_if_supported
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
@@ -137,8 +138,8 @@ class ComRoPEAP(_ComRoPE):
 
     def _times(self, like: Tensor) -> Tensor:
         blocks = self.generators.shape[1]
-        reads = [[float(block % self.axes == axis) for block in range(blocks)] for axis in range(self.axes)]
-        return torch.tensor([reads], dtype=like.dtype, device=like.device)
+        reads = [float(block % self.axes == axis) for axis in range(self.axes) for block in range(blocks)]
+        return constant(reads, like.dtype, like.device).view(1, self.axes, blocks)
 
 
 class ComRoPELD(_ComRoPE):

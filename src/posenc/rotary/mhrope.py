@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_several, check_whole, shown
+from posenc.constants import constant
 from posenc.encoding import Table
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
@@ -123,7 +124,7 @@ class MHRoPE(PerHeadRotation):
         cos, sin = rotation.table(of_axes, dtype)  # (axes + 1, *batch, tokens, pairs), the last one at rest
         if self.rope.scaling is not None:
             cos = cos.masked_fill(unplaced, 1.0)
-        chosen = torch.tensor([axis % (self.axes + 1) for axis in self.order()], device=cos.device)
+        chosen = constant([axis % (self.axes + 1) for axis in self.order()], torch.int64, cos.device)
         return cos[chosen].movedim(0, -3), sin[chosen].movedim(0, -3)
 
     def forward(

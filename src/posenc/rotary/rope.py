@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posenc.constants import constant
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -160,7 +161,7 @@ class RoPE(RotaryEncoding, RoPESpec):
             length = length.unsqueeze(-1) if length.ndim else length
         elif length is not None:
             length = torch.full((), length, dtype=torch.float64, device=device)
-        theta = torch.tensor(self._plain, dtype=torch.float64, device=device)
+        theta = constant(self._plain, torch.float64, device)
         return RotationTable.of(
             self._scaled(Spectrum(theta, length, theta.new_ones(()))), per_head=self._fewest is not None
         )

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_choice, check_heads
+from posenc.constants import constant
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
@@ -128,7 +129,7 @@ class RoPEpp(RotaryEncoding):
             quarter = torch.cat([pairs, q[..., self.rope.rotary_dim :]], -1)
         if self.imaginary == "all":
             return quarter
-        return torch.where(torch.tensor(self.imaginary_heads(), device=q.device).view(-1, 1, 1), quarter, q)
+        return torch.where(constant(self.imaginary_heads(), torch.bool, q.device).view(-1, 1, 1), quarter, q)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, num_heads={self.num_heads}, imaginary={self.imaginary!r}"

@@ -34,6 +34,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_pairs, check_whole
 from posenc.bias.alibi import alibi_slopes
+from posenc.constants import constant
 from posenc.dtypes import softplus
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported, no_autocast
 from posenc.entry import IN_ORDER, Entry, Shape, a_key_head_per_query_head
@@ -134,7 +135,7 @@ class GRAPEA(ScoreEncoding):
             query_rate = self._rate(along)
             rate = query_rate if rate is None else rate + query_rate
         assert rate is not None
-        slope = softplus(self.omega.to(scores.dtype)) * scores.new_tensor(self._slopes)
+        slope = softplus(self.omega.to(scores.dtype)) * constant(self._slopes, scores.dtype, scores.device)
         return scores - _back(context, scores.dtype) * (slope.view(-1, 1, 1) * rate)
 
     def _unit(self, direction: Tensor, like: Tensor) -> Tensor:
@@ -249,7 +250,8 @@ class GRAPEAP(ScoreEncoding):
         gates = F.logsigmoid(p[:, :, keys - queries :] @ rotated.mT / self.path_dim)
         if gates.shape[1] != scores.shape[1]:  # the heads of a group share their keys, and so their gates
             gates = gates.repeat_interleave(scores.shape[1] // gates.shape[1], 1)
-        return scores + sum_of_later_gates(gates, context.mask) * scores.new_tensor(self._slopes).view(-1, 1, 1)
+        slopes = constant(self._slopes, scores.dtype, scores.device)
+        return scores + sum_of_later_gates(gates, context.mask) * slopes.view(-1, 1, 1)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, path_dim={self.path_dim}, tie={self.tie!r}"

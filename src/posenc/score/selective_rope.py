@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
+from posenc.constants import constant
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, assign, place_parameters
@@ -202,8 +203,9 @@ class SelectiveRoPE(ScoreEncoding):
             phi = phi * state[..., self.pairs :]
         if used is not None:
             phi = torch.where(used[:, None, :, None], phi, 0.0)
-        temperature = raw.new_tensor(self._temperatures) if self.temperature is None else self.temperature.to(wide)
-        return phi.cumsum(-2) * temperature
+        if self.temperature is None:
+            return phi.cumsum(-2) * constant(self._temperatures, raw.dtype, raw.device)
+        return phi.cumsum(-2) * self.temperature.to(wide)
 
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor]:
         q, k = context.q, context.k
