@@ -26,6 +26,7 @@ from posenc.validate import Causal, as_list, suggests_argument_names, tell_fsdp
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
 DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
+FEW_FIRST = ("triton", "sdpa", "flex", "tiled", "rows", "dense")
 WHOLE = ("sdpa", "dense")
 FEW = 4  # queries for which the whole of their scores is a small matrix
 SHORT = 90  # keys of a text
@@ -143,7 +144,7 @@ def preferred(call: AttentionCall) -> tuple[str, ...]:
         return KERNEL_FIRST
     queries, keys = call.q.shape[2], call.k.shape[2]
     if not call.q.is_cpu and queries <= sdpa.FEW and sdpa.adds_nothing(call):
-        return KERNEL_FIRST  # masks alone, as in steps over a cache of fixed size
+        return FEW_FIRST  # masks alone, as in steps over a cache of fixed size: to SDPA they are ten operations
     if tracing():  # one choice for all lengths, but for one query
         return KERNEL_FIRST if queries == 1 and call.q.is_cpu else TILES_FIRST
     if call.q.is_cpu and sdpa.has_short_window(call) and not call.bias and sdpa.refuses(call) is None:

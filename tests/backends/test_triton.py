@@ -248,6 +248,34 @@ def test_rotation(batch, width, pairs, layout):
 
 
 @kernels
+@pytest.mark.parametrize(("queries", "num_kv_heads"), [(1, 2), (33, 1), (35, 0)])
+def test_queries_are_the_last_of_the_keys(queries, num_kv_heads):
+    from posenc.backends.triton.rotation import rotate_queries_and_keys
+
+    q, k, _ = (t.to(DEVICE) for t in qkv(2, 2, queries, 35, 16, num_kv_heads=max(1, num_kv_heads)))
+    angles = torch.randn(35, 8, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    cos, sin = angles.cos(), angles.sin()
+    new_q, new_k = rotate_queries_and_keys(q, k[:, :num_kv_heads], cos, sin, "half")
+    assert gap(new_q, rotate(q, cos[35 - queries :], sin[35 - queries :], "half")) < 1e-6
+    assert new_k.shape[1] == num_kv_heads
+    if num_kv_heads:
+        assert gap(new_k, rotate(k, cos, sin, "half")) < 1e-6
+
+
+@kernels
+@pytest.mark.parametrize("gain", [1.0, 1.1386])
+def test_rotation_table(gain):
+    from posenc.backends.triton.rotation import rotation_table
+
+    rope = RoPE(24, base=500_000.0)
+    frequencies = rope._constant_table.frequencies
+    positions = torch.tensor([[0, 1, 4095], [-7, 2**31 + 5, 2**50]])
+    cos, sin = rotation_table(positions.to(DEVICE), frequencies.fractions(torch.device(DEVICE)), gain)
+    right = rope._constant_table._replace(gain=gain).computed(positions, torch.float64)
+    assert max(gap(a, b) for a, b in zip((cos, sin), right, strict=True)) < 7e-8
+
+
+@kernels
 def test_rotation_rounds_once():
     from posenc.backends.triton.rotation import rotate_queries_and_keys
 
@@ -302,6 +330,7 @@ def test_rotation_compiles_for_hopper(half):
 
     constants = {"HALF": half, "INVERSE": True, "ROWS": 32, "PAIRS": 64, "REST": 16}
     compile_for_hopper(rotation._rotate, constants, "bf16")
+    compile_for_hopper(rotation._table, {"RADIANS": 3.4e-19, "GAIN": 1.1, "ROWS": 32, "PAIRS": 64}, "bf16")
 
 
 def compile_for_hopper(kernel, constants, dtype):
@@ -314,7 +343,7 @@ def compile_for_hopper(kernel, constants, dtype):
     inputs = {"q", "k", "v", "gate_q", "gate_k", "grad", "d_q", "d_gate_q", "out", "new_q", "new_k"}
     wide = {"z", "used_out", "carries", "behind", "delta", "norms", "grad_used", "d_k", "d_v", "d_z", "d_gate_k"}
     kinds = dict.fromkeys(inputs, f"*{dtype}") | dict.fromkeys(wide | {"cos", "sin"}, "*fp32")
-    kinds |= {"q_ids": "*i64", "k_ids": "*i64", "scale": "fp32", "enough": "fp32"}
+    kinds |= {"positions": "*i64", "turns": "*i64", "q_ids": "*i64", "k_ids": "*i64", "scale": "fp32", "enough": "fp32"}
     kinds |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(
         fn=kernel,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 
 import pytest
@@ -216,3 +217,16 @@ def test_a_rotation_serves_after_its_check(layout, dtype, fault):
         refused = [refusal(kind, CPU, run, rotate._results) for _ in range(2)]
     assert [said is None for said in refused] == [fault is None] * 2
     assert run.calls <= len(guard.SIZES)
+
+
+@pytest.mark.parametrize("fault", [None, lambda cos, sin: (sin, cos), lambda cos, sin: (cos, sin * 1.001)])
+def test_a_table_serves_after_its_check(fault):
+    def run(positions, turns, gain):
+        angles = (turns * positions.unsqueeze(-1)).double() * (2 * math.pi / 2**64)
+        cos, sin = (angles.cos() * gain).float(), (angles.sin() * gain).float()
+        return (cos, sin) if fault is None else fault(cos, sin)
+
+    kind = Kind("rotation table", (), torch.float32, 12, 12, False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert (refusal(kind, CPU, run, rotate._table_results) is None) == (fault is None)

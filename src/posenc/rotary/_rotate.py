@@ -32,6 +32,7 @@ from posenc.arguments import TRANSPOSE_HINT
 from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
+from posenc.rotary._kernels import by_kernel
 from posenc.tracing import exporting, has_tangent, has_transforms, tracing, transformed
 
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
@@ -59,27 +60,6 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
         rotated: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return rotated
     return _rotated(x, cos, sin, layout, False)
-
-
-def by_kernel(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> tuple[Tensor, Tensor] | None:
-    """Queries and keys (batch, heads, tokens, dim) of a GPU in one launch, or None where no kernel serves them.
-
-    Args:
-        q: the last tokens of k.
-        k: of any number of heads, none included.
-        cos, sin: of the tokens of k, ``(tokens, pairs)`` or ``(batch | 1, 1, tokens, pairs)``.
-        layout: which channels are pairs.
-    """
-    if _plain_only(q, cos) or _plain_only(k, sin):
-        return None
-    if transformed() and (has_transforms() or has_tangent((q, k, cos, sin))):
-        return None
-    served = (kernel(q, k, cos, sin, layout) for kernel in KERNELS)
-    return next((rotated for rotated in served if rotated is not None), None)
-
-
-# What serves `by_kernel`, or says None: `posenc.backends.triton`, which lies above, puts its own here.
-KERNELS: list[Callable[[Tensor, Tensor, Tensor, Tensor, Layout], tuple[Tensor, Tensor] | None]] = []
 
 
 def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:

@@ -4,7 +4,7 @@ Under torch.compile the table of constant frequencies is one operator. Written o
 rotation and computed anew for each head of each layer, 4 to 10 times the rotation itself; and a compiler would compare
 each frequency before each call. The operator takes all numbers as the text of one Python literal, and gives what eager
 calls do. Frequencies that are learned, or that depend on the length, are plain operations: compilers differentiate
-them. Exporters get plain operations too.
+them. Exporters get plain operations too, and so does a step of one token.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from posenc.encoding import Table
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import Spectrum
 from posenc.operators import operator_with_backward
+from posenc.rotary._kernels import table_by_kernel
 from posenc.tracing import exporting, has_transforms, has_values, tracing
 
 
@@ -77,6 +78,11 @@ class RotationTable(NamedTuple):
     def table(self, positions: Tensor, dtype: torch.dtype) -> Table:
         """cos and sin ``(*positions.shape, pairs)``, times the gain."""
         if self.text is not None and tracing() and not exporting() and not has_transforms():
+            if positions.shape[-1] == 1 and self.start is None and not positions.is_floating_point():
+                # A step: what one token costs for each head is less than what an operator costs.
+                return self._replace(frequencies=_Placed(_fractions(self.text, positions.device))).computed(
+                    positions, dtype
+                )
             by_operator: Table = _operator(positions, self.text, dtype == torch.float64)
             return by_operator
         return self.computed(positions, dtype)
@@ -94,6 +100,10 @@ class RotationTable(NamedTuple):
 def _table(
     positions: Tensor, frequencies: AnyFrequencies, gain: float | Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
+    if positions.is_cuda:
+        made = table_by_kernel(positions, frequencies, gain, dtype)
+        if made is not None:
+            return made
     wide = working_dtype(dtype, positions.device)
     if isinstance(gain, Tensor):
         gain = gain.to(positions.device, wide)
@@ -164,6 +174,25 @@ def _read(text: str) -> RotationTable:
     if text.startswith(_ALONE):
         return alone(_read(text.removeprefix(_ALONE)))
     return RotationTable.of_numbers(*literal_eval(text))
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _fractions(text: str, device: torch.device) -> Tensor:
+    """The frequencies, which a compiler takes for a constant of its graph and does not compare before each call."""
+    return _read(text).frequencies.fractions(device)
+
+
+class _Placed(NamedTuple):
+    """Frequencies of whole positions."""
+
+    placed: Tensor
+    learned: Tensor | None = None
+
+    def fractions(self, device: torch.device) -> Tensor:
+        return self.placed
+
+    def radians(self, device: torch.device) -> Tensor:
+        raise NotImplementedError("of fractional positions alone")
 
 
 class _Last(NamedTuple):

@@ -34,7 +34,8 @@ from posenc.head_shares import HeadShare
 from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, counted, end_together
 from posenc.rotary._default_tables import default_table
-from posenc.rotary._rotate import FEW, by_kernel, check_tokens, rotate_pairs, rotate_pairs_, tokens_second_last
+from posenc.rotary._kernels import by_kernel
+from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_, tokens_second_last
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors, tracing
 

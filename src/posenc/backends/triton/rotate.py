@@ -1,4 +1,4 @@
-"""Which rotations the Triton kernel of `rotation` serves: what `posenc.rotary` asks on a GPU, call by call."""
+"""Which rotations, and tables of them, the kernels of `rotation` serve: what `posenc.rotary` asks on a GPU."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from torch import Tensor
 
 from posenc.backends.triton import guard
 from posenc.backends.triton.guard import Kind, Results, Run, Size
+from posenc.frequencies.phase import Frequencies
 from posenc.frequencies.rotation import Layout
-from posenc.rotary import _rotate
+from posenc.rotary import _kernels
+from posenc.rotary._kernels import Pair
+from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotation_table import RotationTable
 
 CAPABILITY = (8, 0)
 WIDEST = 256  # of a head
 
 
-def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> tuple[Tensor, Tensor] | None:
+def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair | None:
     """q and k in one launch, or None where the kernel does not serve them; takes the arguments of `by_kernel`."""
     if not _takes(q, k, cos) or not _has_kernel(q.device):
         return None
@@ -44,7 +48,7 @@ def _has_kernel(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= CAPABILITY
 
 
-def _run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+def _run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair:
     from posenc.backends.triton.rotation import rotate_queries_and_keys
 
     return rotate_queries_and_keys(q, k, cos, sin, layout)
@@ -62,7 +66,7 @@ def _results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Re
     late = [t[:, :, keys - queries :].double() for t in table]
     whole = [t.double() for t in table]
     outs = [
-        (_rotate.rotate_pairs(right[0], *late, layout), _rotate.rotate_pairs(right[1], *whole, layout)),
+        (rotate_pairs(right[0], *late, layout), rotate_pairs(right[1], *whole, layout)),
         run(*came, *(t.to(device) for t in table), layout),
     ]
     results = []
@@ -75,4 +79,31 @@ def _results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Re
     return results[0], results[1]
 
 
-_rotate.KERNELS.append(rotated)
+def table(positions: Tensor, frequencies: Frequencies, gain: float) -> Pair | None:
+    """cos and sin in one launch, or None; takes the arguments of `table_by_kernel`."""
+    turns = frequencies.fractions(positions.device)
+    if turns.ndim != 1 or len(turns) > WIDEST or positions.numel() == 0 or not _has_kernel(positions.device):
+        return None
+    kind = Kind("rotation table", (), torch.float32, len(turns), len(turns), False)
+    if guard.refusal(kind, positions.device, _run_table, _table_results) is not None:
+        return None
+    return _run_table(positions, turns, gain)
+
+
+def _run_table(positions: Tensor, turns: Tensor, gain: float) -> Pair:
+    from posenc.backends.triton.rotation import rotation_table
+
+    return rotation_table(positions, turns, gain)
+
+
+def _table_results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Results, Results]:
+    """Tables of near and far tokens, on the CPU in float64 and by the kernel."""
+    spread = [-0.3 * 10.0 ** (-4.0 * pair / kind.width) for pair in range(kind.width)]
+    places = torch.arange(size[0] * size[4]).view(size[0], size[4]) * 7_654_321 - 12_345
+    right = RotationTable.of_numbers(list(spread), 1.1).computed(places, torch.float64)
+    came = run(places.to(device), Frequencies(list(spread)).fractions(device), 1.1)
+    return tuple({"result": cos, "sin": sin} for cos, sin in (right, [t.cpu().double() for t in came]))  # type: ignore[return-value]
+
+
+_kernels.ROTATIONS.append(rotated)
+_kernels.TABLES.append(table)

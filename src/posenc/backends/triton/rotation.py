@@ -3,7 +3,8 @@
     half:          x = [ a0 a1 a2 … | b0 b1 b2 … ]        interleaved:   x = [ a0 b0 a1 b1 a2 b2 … ]
     (a, b) → (a·cos − b·sin, b·cos + a·sin)                backwards: by the opposite angles
 
-In float32, rounded once. The backward pass is the same kernel with −sin; it keeps the table and neither q nor k.
+In float32, rounded once. The backward pass is the same kernel with −sin; it keeps the table and neither q nor k. The
+table itself, cos and sin of exact angles, takes one launch too.
 """
 
 # mypy: disable-error-code="import-not-found,import-untyped,untyped-decorator"
@@ -11,6 +12,7 @@ In float32, rounded once. The backward pass is the same kernel with −sin; it k
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -68,6 +70,40 @@ def _rotate(  # type: ignore[no-untyped-def]
         rest = 2 * pairs + tl.arange(0, REST)
         inside = in_rows & (rest < width)[None, :]
         tl.store(new + rest[None, :], tl.load(old + rest[None, :], mask=inside, other=0.0), mask=inside)
+
+
+@triton.jit
+def _table(  # type: ignore[no-untyped-def]
+    positions, turns, cos, sin, tokens, pairs, RADIANS: tl.constexpr, GAIN: tl.constexpr, ROWS: tl.constexpr,
+    PAIRS: tl.constexpr,
+):  # fmt: skip
+    """cos and sin of some tokens, times the gain: `posenc.frequencies.phase`, whose int64 product wraps around."""
+    rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
+    inside = (rows < tokens)[:, None] & (pair < pairs)[None, :]
+    place = tl.load(positions + rows, mask=rows < tokens, other=0)
+    turn = tl.load(turns + pair, mask=pair < pairs, other=0)
+    angle = (place[:, None] * turn[None, :]).to(tl.float64) * tl.full((), RADIANS, tl.float64)
+    gain, at = tl.full((), GAIN, tl.float64), rows.to(tl.int64)[:, None] * pairs + pair[None, :]
+    tl.store(cos + at, (tl.cos(angle) * gain).to(tl.float32), mask=inside)
+    tl.store(sin + at, (tl.sin(angle) * gain).to(tl.float32), mask=inside)
+
+
+def rotation_table(positions: Tensor, turns: Tensor, gain: float) -> tuple[Tensor, Tensor]:
+    """cos and sin ``(*positions.shape, pairs)``, float32, times the gain, without gradients.
+
+    Args:
+        positions: int64, of any shape.
+        turns: int64 ``(pairs,)``, frequencies as `Frequencies.fractions` gives them.
+        gain: a factor.
+    """
+    positions, pairs = positions.contiguous(), len(turns)
+    cos = torch.empty(*positions.shape, pairs, dtype=torch.float32, device=positions.device)
+    sin = torch.empty_like(cos)
+    _table[(-(-positions.numel() // TOKENS),)](
+        positions, turns, cos, sin, positions.numel(), pairs, RADIANS=2 * math.pi / 2**64, GAIN=gain, ROWS=TOKENS,
+        PAIRS=1 << (pairs - 1).bit_length(), num_warps=WARPS,
+    )  # fmt: skip
+    return cos, sin
 
 
 def rotate_queries_and_keys(
