@@ -1,4 +1,8 @@
-"""`operator_with_backward`: a custom operator with a backward pass of its own, which compilers see as one node."""
+"""`operator_with_backward`: a custom operator with a backward pass of its own, which compilers see as one node.
+
+`KERNELS` names what kernels for a GPU serve below the folder of backends: whoever has one puts it there, and whoever
+asks takes None for an answer.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+KERNELS: dict[str, Callable[..., Any]] = {}
 
 
 def operator_with_backward(

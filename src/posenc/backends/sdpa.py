@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.call import AttentionCall
-from posenc.positions.text import Edges, edges_of
+from posenc.positions.checking import Edges, edges_of
 from posenc.tracing import exporting, tracing, transformed
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window

@@ -63,6 +63,9 @@ class FoXPro(SelfAttention):
     True
     """
 
+    q_norm: HeadNorm
+    k_norm: HeadNorm
+
     def __init__(
         self,
         dim: int,

@@ -106,8 +106,9 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
-        self.q_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
-        self.k_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
+        # None rather than nn.Identity: a compiler asks each module for its hooks before each call
+        self.q_norm: nn.Module | None = nn.RMSNorm(head_dim) if qk_norm else None
+        self.k_norm: nn.Module | None = nn.RMSNorm(head_dim) if qk_norm else None
         self.head_norm: nn.Module | None = None
         if check_flag("head_norm", head_norm):
             self.head_norm = nn.GroupNorm(num_heads, num_heads * head_dim, eps=1e-5)
@@ -271,7 +272,9 @@ class SelfAttention(nn.Module):
         q = q.view(batch, tokens, q.shape[-1] // width, width).transpose(1, 2)
         k = k.view(batch, tokens, k.shape[-1] // width, width).transpose(1, 2)
         v = v.view(batch, tokens, v.shape[-1] // width, width).transpose(1, 2)
-        return self.q_norm(q), self.k_norm(k), v, ()
+        q = q if self.q_norm is None else self.q_norm(q)
+        k = k if self.k_norm is None else self.k_norm(k)
+        return q, k, v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
         """Results of the heads, ``(batch, heads, tokens, value_dim)``; ``call`` is `attention` with all but these."""

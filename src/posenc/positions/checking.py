@@ -32,8 +32,7 @@ def default_positions(tokens: int, device: torch.device, start: int = 0) -> Tens
     again without looking at a value. Numbers that were written into all the same are never handed out again.
     """
     stop = start + tokens
-    captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if start < 0 or stop > FARTHEST or stand_ins() or captured:
+    if stand_ins() or start < 0 or stop > FARTHEST or _captured(device):
         return torch.arange(start, stop, device=device)
     length = -(-stop // SPAN) * SPAN if stop > SPAN else max(16, 1 << (stop - 1).bit_length())
     numbers = _DEFAULTS.get((length, device))
@@ -46,6 +45,11 @@ def default_positions(tokens: int, device: torch.device, start: int = 0) -> Tens
     part = numbers[start:stop]
     setattr(part, DEFAULT_MARK, Counted(numbers, start))
     return part
+
+
+def _captured(device: torch.device) -> bool:
+    """Whether a CUDA graph takes calls down, whose numbers are there only once it was replayed."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def counted(positions: Tensor) -> Counted | None:
@@ -68,6 +72,28 @@ def end_together(q_pos: Tensor, k_pos: Tensor) -> bool:
     if of_q is None or of_k is None or of_q.numbers is not of_k.numbers:
         return False
     return of_q.start >= of_k.start and of_q.start + len(q_pos) == of_k.start + len(k_pos)
+
+
+EDGES_MARK = "_posenc_edges"  # an attribute of the tensor itself
+
+
+class Edges(NamedTuple):
+    """Documents end to end in a row, none of them empty."""
+
+    cumulative: Tensor  # (documents + 1,), int32: where each begins, and where the last one ends
+    longest: int  # tokens
+
+
+def edges_of(segments: Tensor) -> Edges | None:
+    """The documents of `segments_from_cu_seqlens`.
+
+    None of any other numbers, of a part of them, and of those that somebody has written into: kernels that take
+    documents by their edges would have to look at values, and wait for the device.
+    """
+    made = segments if segments._base is None else segments._base
+    edges: Edges | None = getattr(made, EDGES_MARK, None)
+    whole = edges is not None and made._version == 0 and segments.shape[-1] == segments.numel() == made.numel()
+    return edges if whole and segments.stride(-1) == 1 else None
 
 
 def has_no_position(positions: Tensor, axes: int) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_several, shown
+from posenc.positions.checking import EDGES_MARK, Edges
 from posenc.positions.validation import check_fits, check_rows, count_of, is_whole, table_of, within
 
 
@@ -80,30 +80,8 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
         edges = sorted({0, *cu_seqlens.tolist(), total})
         longest = max((end - start for start, end in pairwise(edges)), default=0)
         placed = torch.tensor(edges, dtype=torch.int32, device=segments.device)
-        setattr(segments, _EDGES, Edges(placed, longest))
+        setattr(segments, EDGES_MARK, Edges(placed, longest))
     return segments
-
-
-_EDGES = "_posenc_edges"  # an attribute of the tensor itself
-
-
-class Edges(NamedTuple):
-    """Documents end to end in a row, none of them empty."""
-
-    cumulative: Tensor  # (documents + 1,), int32: where each begins, and where the last one ends
-    longest: int  # tokens
-
-
-def edges_of(segments: Tensor) -> Edges | None:
-    """The documents of `segments_from_cu_seqlens`.
-
-    None of any other numbers, of a part of them, and of those that somebody has written into: kernels that take
-    documents by their edges would have to look at values, and wait for the device.
-    """
-    made = segments if segments._base is None else segments._base
-    edges: Edges | None = getattr(made, _EDGES, None)
-    whole = edges is not None and made._version == 0 and segments.shape[-1] == segments.numel() == made.numel()
-    return edges if whole and segments.stride(-1) == 1 else None
 
 
 def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Tensor:

@@ -10,7 +10,7 @@ a place stand at 0 on every axis, so they are not rotated: cos 1, sin 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -133,16 +133,6 @@ class Chosen:
         chosen = places.gather(-1, axis.expand(*places.shape[:-1], len(self.axis)))
         cos, sin = waves.table(chosen.unsqueeze(-3) if per_head else chosen, dtype)
         return cos.squeeze(-1), sin.squeeze(-1)
-
-
-def rotate_both(
-    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, q_table: Table, k_table: Table
-) -> tuple[Tensor, Tensor]:
-    """q and k rotated; in a decoding step, which consists of calls and not of numbers, by one rotation for both."""
-    if k_table[0] is q_table[0] and q.shape[2] == 1 and q.dtype == k.dtype:
-        both = rotate(torch.cat([q, k], 1), q_table)
-        return both[:, : q.shape[1]], both[:, q.shape[1] :]
-    return rotate(q, q_table), rotate(k, k_table)
 
 
 def over_heads(table: Table) -> Table:

@@ -1,23 +1,19 @@
-"""Kernels that rotate on a GPU, where `posenc.backends.triton`, which lies above, has some: each may say None.
+"""Rotations, and tables of them, by kernels for GPUs, where some serve: eager calls of plain tensors.
 
-They serve eager calls of plain tensors; compilers fuse plain operations.
+`posenc.backends.triton`, which lies above, has them; compilers fuse plain operations instead.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from posenc.frequencies.phase import AnyFrequencies, Frequencies
 from posenc.frequencies.rotation import Layout
+from posenc.operators import KERNELS
 from posenc.tracing import has_tangent, has_transforms, tracing, transformed
 
 Pair = tuple[Tensor, Tensor]
-
-ROTATIONS: list[Callable[[Tensor, Tensor, Tensor, Tensor, Layout], Pair | None]] = []
-TABLES: list[Callable[[Tensor, Frequencies, float], Pair | None]] = []
 
 
 def by_kernel(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair | None:
@@ -31,8 +27,9 @@ def by_kernel(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) ->
     """
     if not _plain(q, k, cos, sin) or (cos.requires_grad and torch.is_grad_enabled()):
         return None
-    served = (kernel(q, k, cos, sin, layout) for kernel in ROTATIONS)
-    return next((rotated for rotated in served if rotated is not None), None)
+    kernel = KERNELS.get("rotation")
+    rotated: Pair | None = None if kernel is None else kernel(q, k, cos, sin, layout)
+    return rotated
 
 
 def table_by_kernel(positions: Tensor, frequencies: AnyFrequencies, gain: object, dtype: torch.dtype) -> Pair | None:
@@ -41,8 +38,9 @@ def table_by_kernel(positions: Tensor, frequencies: AnyFrequencies, gain: object
         return None
     if positions.dtype != torch.int64 or not _plain(positions):
         return None
-    made = (kernel(positions, frequencies, gain) for kernel in TABLES)
-    return next((table for table in made if table is not None), None)
+    kernel = KERNELS.get("rotation table")
+    table: Pair | None = None if kernel is None else kernel(positions, frequencies, gain)
+    return table
 
 
 def _plain(*tensors: Tensor) -> bool:

@@ -97,6 +97,17 @@ def tokens_second_last(rotate: Callable[[Tensor, Table], Tensor], x: Tensor, tab
     return rotated if x.ndim == 4 else rotated.squeeze(0)
 
 
+def rotate_both(
+    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, q_table: Table, k_table: Table
+) -> tuple[Tensor, Tensor]:
+    """q and k rotated; in short calls, which consist of overhead and not of numbers, by one rotation for both."""
+    same = k_table[0] is q_table[0] and q.dtype == k.dtype
+    if same and (q.shape[2] == 1 or (not tracing() and q.numel() <= FEW // 2)):  # to a tracer one size is like another
+        rotated_q, rotated_k = rotate(torch.cat([q, k], 1), q_table).split_with_sizes((q.shape[1], k.shape[1]), 1)
+        return rotated_q, rotated_k
+    return rotate(q, q_table), rotate(k, k_table)
+
+
 def check_tokens(x: Tensor, cos: Tensor) -> None:
     """Raise a ValueError unless a table ``(..., tokens | 1, pairs)`` is for as many tokens as ``x`` has."""
     if cos.ndim < 2 or x.ndim < 2 or cos.shape[-2] == x.shape[-2]:

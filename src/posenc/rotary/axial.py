@@ -44,7 +44,6 @@ from posenc.rotary._axes import (
     check_head,
     coordinates,
     over_heads,
-    rotate_both,
     table_by_axis,
     with_learned_angles,
     without_single_axis,
@@ -61,7 +60,7 @@ from posenc.rotary._conventions import (
     spectra_of,
     widths_of,
 )
-from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotate import rotate_both, rotate_pairs
 from posenc.rotary._rotation_table import RotationTable, alone
 
 

@@ -29,7 +29,8 @@ from posenc.frequencies.rotation import Layout, MRoPESpec
 from posenc.frequencies.spectrum import Spectrum
 from posenc.positions import checking as position
 from posenc.positions.videos import on_all_axes
-from posenc.rotary._axes import Chosen, coordinates, rotate_both
+from posenc.rotary._axes import Chosen, coordinates
+from posenc.rotary._rotate import rotate_both
 from posenc.rotary._rotation_table import alone
 from posenc.rotary.rope import RoPE
 

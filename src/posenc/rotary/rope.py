@@ -35,9 +35,9 @@ from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, counted, end_together
 from posenc.rotary._default_tables import default_table
 from posenc.rotary._kernels import by_kernel
-from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_, tokens_second_last
+from posenc.rotary._rotate import check_tokens, rotate_both, rotate_pairs, rotate_pairs_, tokens_second_last
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
-from posenc.tracing import real_tensors, tracing
+from posenc.tracing import real_tensors
 
 _CONSTRUCTED = ("head_dim", "base", "rotary_dim", "scaling")
 
@@ -216,23 +216,16 @@ class RoPE(RotaryEncoding, RoPESpec):
         if length is None and self.length_dependent:
             span = position.span(k_pos)
             length = (span, span)
-        traced = tracing()  # for which one size is like another
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         q_table = self.table(q_pos, span_q, like=q)
         k_table = q_table if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
-        alike = q.dtype == k.dtype and self._fewest is None
-        same = alike and k_table[0] is q_table[0]
-        if q.is_cuda and (same or (alike and span_q is span_k and end_together(q_pos, k_pos))):
+        if self._fewest is not None:
+            return self.rotate(q, q_table), self.rotate(k, k_table)
+        if q.is_cuda and (k_table[0] is q_table[0] or (span_q is span_k and end_together(q_pos, k_pos))):
             rotated = by_kernel(q, k, *self._broadcast(k_table, k), self.layout)
             if rotated is not None:
                 return rotated
-        if same and (q.shape[2] == 1 or (not traced and q.numel() <= FEW // 2)):
-            # Short calls consist of overhead, not of numbers: one rotation for queries and keys together.
-            rotated_q, rotated_k = self.rotate(torch.cat([q, k], 1), q_table).split_with_sizes(
-                (q.shape[1], k.shape[1]), 1
-            )
-            return rotated_q, rotated_k
-        return self.rotate(q, q_table), self.rotate(k, k_table)
+        return rotate_both(self.rotate, q, k, q_table, k_table)
 
     extra_repr = RoPESpec.extra_repr
 

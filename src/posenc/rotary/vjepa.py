@@ -22,9 +22,9 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies
-from posenc.rotary._axes import check_head, coordinates, over_heads, rotate_both, table_by_axis
+from posenc.rotary._axes import check_head, coordinates, over_heads, table_by_axis
 from posenc.rotary._conventions import CONVENTIONS, pairs_of_axis
-from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotate import rotate_both, rotate_pairs
 
 _NAME = "v-jepa-2"
 

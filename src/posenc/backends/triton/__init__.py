@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.triton import guard
-from posenc.backends.triton import rotate as rotate
 from posenc.backends.triton.guard import Kind
 from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, kernel_visibility, visibility_refusal
 from posenc.call import AttentionCall, with_structures
+from posenc.operators import KERNELS
 from posenc.structure import Counts, Decay, Row, Sticks, Structure, running_sums
 from posenc.tracing import exporting
 
@@ -251,3 +251,18 @@ def _run_few(call: AttentionCall) -> Tensor:
         ids = visibility.q_ids, visibility.k_ids
     terms = DecodeTerms(row, slopes, gates, sink, seen, *ids)
     return attend_few(call.q, call.k, call.v, terms, call.scale, call.causal is True, call.window or 0, call.softcap)
+
+
+def _rotation(*call: Any) -> tuple[Tensor, Tensor] | None:
+    from posenc.backends.triton import rotate  # here: who attends without a rotation does not wait for them
+
+    return rotate.rotated(*call)
+
+
+def _rotation_table(*call: Any) -> tuple[Tensor, Tensor] | None:
+    from posenc.backends.triton import rotate
+
+    return rotate.table(*call)
+
+
+KERNELS.update({"rotation": _rotation, "rotation table": _rotation_table})

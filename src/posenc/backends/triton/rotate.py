@@ -12,7 +12,6 @@ from posenc.backends.triton import guard
 from posenc.backends.triton.guard import Kind, Results, Run, Size
 from posenc.frequencies.phase import Frequencies
 from posenc.frequencies.rotation import Layout
-from posenc.rotary import _kernels
 from posenc.rotary._kernels import Pair
 from posenc.rotary._rotate import rotate_pairs
 from posenc.rotary._rotation_table import RotationTable
@@ -103,7 +102,3 @@ def _table_results(kind: Kind, size: Size, device: torch.device, run: Run) -> tu
     right = RotationTable.of_numbers(list(spread), 1.1).computed(places, torch.float64)
     came = run(places.to(device), Frequencies(list(spread)).fractions(device), 1.1)
     return tuple({"result": cos, "sin": sin} for cos, sin in (right, [t.cpu().double() for t in came]))  # type: ignore[return-value]
-
-
-_kernels.ROTATIONS.append(rotated)
-_kernels.TABLES.append(table)
