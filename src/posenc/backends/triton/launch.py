@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posenc.call import AttentionCall
+from posenc.tracing import stand_ins
 
 # Reasonable for Hopper and for widths of 64 to 128: tiles fit its shared memory. None of these was measured.
 TILE = 64  # queries, and keys, of a tile in half precision; half as many in float32
@@ -33,8 +35,8 @@ class KernelVisibility(NamedTuple):
 
     causal: bool
     window: int  # 0: none
-    q_ids: Tensor | None  # int64 (batch | 1, queries): a query attends to keys with its own number
-    k_ids: Tensor | None  # int64 (batch | 1, keys)
+    q_ids: Tensor | None  # int64 or int8 (batch | 1, queries): a query attends to keys with its own number
+    k_ids: Tensor | None  # (batch | 1, keys), alike
 
 
 def kernel_visibility(call: AttentionCall) -> KernelVisibility:
@@ -45,7 +47,7 @@ def kernel_visibility(call: AttentionCall) -> KernelVisibility:
         return KernelVisibility(causal, window, None, None)
     if call.segments is None:
         assert seen is not None
-        q_ids, k_ids = torch.ones(1, queries, dtype=torch.int64, device=call.q.device), seen.long()
+        q_ids, k_ids = _ones(queries, call.q.device), seen.view(torch.int8)  # the same bits: nothing is launched
     else:
         q_ids, k_ids = (ids.long() for ids in call.segments)
         if seen is not None:
@@ -56,6 +58,19 @@ def kernel_visibility(call: AttentionCall) -> KernelVisibility:
         q_ids.expand(q_ids.shape[0], queries).contiguous(),
         k_ids.expand(k_ids.shape[0], keys).contiguous(),
     )
+
+
+def _ones(queries: int, device: torch.device) -> Tensor:
+    """The document of all queries where keys are 0 or 1, int8 ``(1, queries)``: parts of one tensor a device."""
+    if stand_ins() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return torch.ones(1, queries, dtype=torch.int8, device=device)
+    return _kept_ones(1 << (queries - 1).bit_length(), device)[:, :queries]
+
+
+@functools.lru_cache(maxsize=16)
+def _kept_ones(queries: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.ones(1, queries, dtype=torch.int8, device=device)
 
 
 def visibility_refusal(call: AttentionCall) -> str | None:
