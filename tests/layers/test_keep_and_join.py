@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posenc import ALiBi, ForgetGate, RoPE, Sinusoidal, list_encodings
 from posenc.encoding import Encoding
-from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc.layers import FoXPro, KVCache, SelfAttention, StaticKVCache
 from posenc.layers.cache.rerotation import check_movable
 from posenc.testing import Case
 from tests.layers.contents import contents, same
@@ -38,6 +38,18 @@ REFUSED = {"path", "grape_context", "selective_rope"}  # what they keep of a tok
 RECIPES = [name for name in list_encodings() if name != "nope" and editable(name)] + ["rope+alibi+fox", "t5+cope"]
 
 
+def declared(recipe: str) -> int | None:
+    return LENGTH if Case.from_catalogue(recipe).length_dependent else None
+
+
+def cache_of(layer: SelfAttention, recipe: str, rows: int, *, static: bool) -> KVCache | StaticKVCache:
+    return layer.static_cache(rows, 20, length=declared(recipe)) if static else KVCache()
+
+
+def tokens_in(cache: KVCache | StaticKVCache) -> int:
+    return len(cache) if isinstance(cache, KVCache) else int(cache.seen)
+
+
 def differs(found: Tensor, right: Tensor) -> float:
     return float((found - right).abs().max())
 
@@ -45,16 +57,18 @@ def differs(found: Tensor, right: Tensor) -> float:
 class History:
     """One cache through random calls and edits, beside the mask that says the same."""
 
-    def __init__(self, recipe: str, seed: int) -> None:
+    def __init__(self, recipe: str, seed: int, static: bool = False) -> None:
         self.draw = random.Random(f"{recipe} {seed}")
-        self.layer, self.cache = layer_of(recipe), KVCache()
+        self.layer = layer_of(recipe)
         self.rows = self.draw.randint(1, 3)
         self.x = torch.randn(self.rows, 18, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         self.per_head = all(hook == "rotary" for hook in Case.from_catalogue(recipe).hook_points)
         heads = KV_HEADS if self.per_head else 1
         self.mask = torch.ones(self.rows, heads, 18, 18, dtype=torch.bool).tril()
         self.held: list[list[list[int]]] = [[[] for _ in range(heads)] for _ in range(self.rows)]  # tokens, as ordered
-        self.length = LENGTH if self.layer.encodings and Case.from_catalogue(recipe).length_dependent else None
+        self.length = declared(recipe)
+        self.cache = cache_of(self.layer, recipe, self.rows, static=static)
+        self.named: str | None = None  # how the first edit named tokens
 
     def run(self) -> float:
         """The largest difference of any call."""
@@ -71,16 +85,15 @@ class History:
                     self.edit(came)
             wide = self.mask.repeat_interleave(HEADS // self.mask.shape[1], 1)
             right = self.layer(self.x, mask=wide, length=self.length)
-        assert len(self.cache) == len(self.held[0][0])
-        assert self.cache.k is not None
+        assert tokens_in(self.cache) == len(self.held[0][0])
         return differs(torch.cat(outs, 1), right)
 
     def edit(self, came: int) -> None:
-        tokens = len(self.cache)
+        tokens = tokens_in(self.cache)
         keeps, dropping = self.draw.randint(1, tokens), self.draw.random() < 0.5
         how = self.draw.choice(
             ["all", "rows", "heads"]
-            if self.per_head and self.cache.rotated and self.cache._counted_only
+            if self.per_head and self.cache.rotated and self.named in (None, "heads")
             else ["all", "rows"]
         )
         heads = len(self.held[0])
@@ -99,6 +112,7 @@ class History:
             indices = torch.tensor(chosen)
         if dropping and keeps == tokens:
             return
+        self.named = self.named or how
         (self.layer.drop if dropping else self.layer.keep)(self.cache, indices)
         for row, of_row in enumerate(chosen):
             for head, named in enumerate(of_row):
@@ -109,17 +123,18 @@ class History:
                 self.held[row][head] = [held[i] for i in stays]
 
 
+@pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_histories(recipe: str) -> None:
-    for seed in range(4):
-        assert History(recipe, seed).run() < CLOSE, seed
+def test_histories(recipe: str, static: bool) -> None:
+    for seed in range(3):
+        assert History(recipe, seed, static).run() < CLOSE, seed
 
 
 @pytest.mark.slow
 def test_ten_thousand_histories() -> None:
     for seed in range(-(-10_000 // len(RECIPES))):
         for recipe in RECIPES:
-            assert History(recipe, 100 + seed).run() < CLOSE, (recipe, seed)
+            assert History(recipe, 100 + seed, static=seed % 2 == 1).run() < CLOSE, (recipe, seed)
 
 
 def movable(recipe: str) -> bool:
@@ -133,31 +148,31 @@ def movable(recipe: str) -> bool:
 MOVABLE = [recipe for recipe in RECIPES if movable(recipe)]
 
 
+@pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("recipe", MOVABLE)
-def test_closed_up_is_the_text_of_the_tokens_that_stay(recipe: str) -> None:
-    layer = layer_of(recipe)
-    length = LENGTH if Case.from_catalogue(recipe).length_dependent else None
+def test_closed_up_is_the_text_of_the_tokens_that_stay(recipe: str, static: bool) -> None:
+    layer, length = layer_of(recipe), declared(recipe)
     x = torch.randn(2, 12, DIM, dtype=torch.float64)
     stays = torch.tensor([[0, 3, 4, 7], [2, 5, 6, 1]])
     with torch.no_grad():
-        cache = KVCache()
+        cache = cache_of(layer, recipe, 2, static=static)
         layer(x[:, :9], cache=cache, length=length)
         layer.keep(cache, stays, close_up=True)
         found = torch.cat([layer(x[:, t : t + 1], cache=cache, length=length) for t in range(9, 12)], 1)
         kept = torch.take_along_dim(x, stays.sort(-1).values.unsqueeze(-1), 1)
         right = layer(torch.cat([kept, x[:, 9:]], 1), length=length)[:, -3:]
     assert differs(found, right) < CLOSE
-    assert len(cache) == 7
+    assert tokens_in(cache) == 7
 
 
+@pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("recipe", MOVABLE)
 @pytest.mark.parametrize("rows", [1, 2])
-def test_a_joined_prefix_is_one_text(recipe: str, rows: int) -> None:
-    layer = layer_of(recipe)
-    length = LENGTH if Case.from_catalogue(recipe).length_dependent else None
+def test_a_joined_prefix_is_one_text(recipe: str, rows: int, static: bool) -> None:
+    layer, length = layer_of(recipe), declared(recipe)
     prefix_x, x = (torch.randn(n, 6, DIM, dtype=torch.float64) for n in (rows, 2))
     with torch.no_grad():
-        prefix, cache = KVCache(), KVCache()
+        prefix, cache = KVCache(), cache_of(layer, recipe, 2, static=static)
         layer(prefix_x, cache=prefix, length=length)
         layer(x[:, :4], cache=cache, length=length)
         before = contents(prefix)
@@ -166,16 +181,17 @@ def test_a_joined_prefix_is_one_text(recipe: str, rows: int) -> None:
         right = layer(torch.cat([prefix_x.expand(2, -1, -1), x], 1), length=length)[:, -2:]
     assert same(contents(prefix), before)
     assert differs(found, right) < CLOSE
-    assert (len(cache), cache.next) == (12, 12)
+    assert tokens_in(cache) == 12
 
 
-def test_joined_caches_with_gaps_and_padding() -> None:
+@pytest.mark.parametrize("static", [False, True])
+def test_joined_caches_with_gaps_and_padding(static: bool) -> None:
     """A prefix of which tokens were taken out, before padded rows: positions go on as a mask has them."""
     layer = layer_of("rope+alibi+fox")
     prefix_x, x = torch.randn(1, 6, DIM, dtype=torch.float64), torch.randn(2, 5, DIM, dtype=torch.float64)
     padding = torch.tensor([[True, True, True], [False, True, True]])
     with torch.no_grad():
-        prefix, cache = KVCache(), KVCache()
+        prefix, cache = KVCache(), cache_of(layer, "rope", 2, static=static)
         layer(prefix_x, cache=prefix)
         layer.drop(prefix, torch.tensor([1, 2, 5]))
         layer(x[:, :3], cache=cache, attention_mask=padding)
@@ -189,29 +205,37 @@ def test_joined_caches_with_gaps_and_padding() -> None:
             assert differs(found[row : row + 1], right) < CLOSE, row
 
 
-def test_padded_rows() -> None:
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("close_up", [False, True])
+def test_padded_rows(static: bool, close_up: bool) -> None:
     layer = layer_of("rope+alibi+fox")
     x = torch.randn(2, 8, DIM, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [False, False, True, True, True, True]])
+    stays = torch.tensor([[0, 1, 4], [1, 2, 5]])  # of the second row padding, and its real 0 and 3
     with torch.no_grad():
-        cache = KVCache()
+        cache = cache_of(layer, "rope", 2, static=static)
         layer(x[:, :6], cache=cache, attention_mask=real)
-        layer.keep(cache, torch.tensor([[0, 1, 4], [1, 2, 5]]))  # of the second row padding, and its real 0 and 3
+        layer.keep(cache, stays, close_up=close_up)
         found = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in (6, 7)], 1)
         mask = torch.ones(2, 8, 8, dtype=torch.bool).tril()
         for row, gone in ((0, [2, 3, 5]), (1, [0, 1, 3, 4])):
             mask[row, 6:, gone] = False
-        right = layer(x, mask=mask, attention_mask=torch.cat([real, real.new_ones(2, 2)], 1))[:, -2:]
+        if close_up:
+            text = torch.cat([torch.take_along_dim(x, stays[:, :, None], 1), x[:, 6:]], 1)
+            right = layer(text, attention_mask=torch.cat([real.gather(1, stays), real.new_ones(2, 2)], 1))[:, -2:]
+        else:
+            right = layer(x, mask=mask, attention_mask=torch.cat([real, real.new_ones(2, 2)], 1))[:, -2:]
     assert differs(found, right) < CLOSE
 
 
-def test_heads_closed_up_apart() -> None:
-    """Each key head is that of a text of its own tokens."""
+@pytest.mark.parametrize("static", [False, True])
+def test_heads_closed_up_apart(static: bool) -> None:
+    """Each key head is that of a text of its own tokens; heads that were left apart do not move any more."""
     layer = layer_of("rope")
     x = torch.randn(1, 8, DIM, dtype=torch.float64)
     stays = torch.tensor([[[0, 2, 5], [1, 4, 6]]])
     with torch.no_grad():
-        cache = KVCache()
+        cache = cache_of(layer, "rope", 1, static=static)
         layer(x[:, :7], cache=cache)
         layer.keep(cache, stays, close_up=True)
         assert cache.k is not None
@@ -219,9 +243,16 @@ def test_heads_closed_up_apart() -> None:
             alone = KVCache()
             layer(x[:, stays[0, head]], cache=alone)
             assert alone.k is not None
-            assert differs(cache.k[:, head], alone.k[:, head]) < CLOSE
+            assert differs(cache.k[:, head, :3], alone.k[:, head]) < CLOSE
         layer(x[:, 7:], cache=cache)
-    assert cache.next == 4
+        assert cache.next == 4 if isinstance(cache, KVCache) else int(cache.count) == 4
+        layer.keep(cache, torch.tensor([[[0, 1], [1, 3]]]))
+        for shared in (torch.tensor([0, 1]), torch.tensor([[[0, 1], [1, 0]]])):
+            with pytest.raises(ValueError, match="heads hold different tokens"):
+                layer.keep(cache, shared, close_up=True)
+            layer.keep(cache, shared)
+        with pytest.raises(ValueError, match="heads hold different tokens"):
+            layer.join(cache, filled(layer, x))
 
 
 def test_the_memory_is_that_of_the_kept_tokens() -> None:
@@ -259,6 +290,30 @@ def filled(layer: SelfAttention, x: Tensor, **options: int) -> KVCache:
     cache = KVCache(**options)  # type: ignore[arg-type]
     layer(x, cache=cache)
     return cache
+
+
+def test_static_caches_refuse() -> None:
+    layer, x = layer_of("rope"), torch.randn(1, 6, DIM, dtype=torch.float64)
+    windowed, cache = layer.static_cache(1, 8, window=3), layer.static_cache(1, 8)
+    with torch.no_grad():
+        with pytest.raises(ValueError, match="empty"):
+            layer.keep(cache, torch.tensor([0]))
+        layer(x[:, :2], cache=windowed)
+        with pytest.raises(ValueError, match="window"):
+            layer.keep(windowed, torch.tensor([0]))
+        layer(x[:, :4], torch.arange(3, 7), cache=cache)
+        with pytest.raises(ValueError, match="positions of your own"):
+            layer.join(cache, filled(layer, x))
+        cache.clear()
+        layer(x[:, :4], cache=cache)
+        with pytest.raises(ValueError, match="capacity"):
+            layer.join(cache, filled(layer, x))
+        layer.drop(cache, torch.tensor([2]))
+        with pytest.raises(ValueError, match="cropped"):
+            cache.crop(1)
+        layer(x[:, :1], cache=cache)
+        cache.crop(1)
+        assert (int(cache.seen), int(cache.count)) == (3, 4)
 
 
 def test_what_cannot_go_on_after_an_edit() -> None:

@@ -238,15 +238,15 @@ class SelfAttention(nn.Module):
         """Move what this layer's cache keeps by so many positions; see `KVCache.shift`."""
         cache.shift(by, self._all_encodings())
 
-    def keep(self, cache: KVCache, indices: Tensor, *, close_up: bool = False) -> None:
+    def keep(self, cache: KVCache | StaticKVCache, indices: Tensor, *, close_up: bool = False) -> None:
         """Forget all tokens of this layer's cache but some; see `KVCache.keep`."""
         cache.keep(indices, self._all_encodings(), close_up=close_up)
 
-    def drop(self, cache: KVCache, indices: Tensor, *, close_up: bool = False) -> None:
+    def drop(self, cache: KVCache | StaticKVCache, indices: Tensor, *, close_up: bool = False) -> None:
         """Forget some tokens of this layer's cache; see `KVCache.drop`."""
         cache.drop(indices, self._all_encodings(), close_up=close_up)
 
-    def join(self, cache: KVCache, prefix: KVCache) -> None:
+    def join(self, cache: KVCache | StaticKVCache, prefix: KVCache) -> None:
         """Put a prefix before the tokens of this layer's cache; see `KVCache.join`."""
         cache.join(prefix, self._all_encodings())
 

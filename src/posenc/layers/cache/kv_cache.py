@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
-from posenc.encoding import EmbeddingEncoding, Encoding
-from posenc.layers.cache.editing import check_closing, check_editable, kept_order, moved_keys, taken
+from posenc.encoding import Encoding
+from posenc.layers.cache.editing import CachedTokens, EditedTokens, edited, joined
 from posenc.layers.cache.keys import GrowingStep, Keys, NewTokens, columns, count_with_gap, window_bounds
 from posenc.layers.cache.padding import compacted, within
 from posenc.layers.cache.rerotation import check_movable, rerotate
@@ -84,6 +84,7 @@ class KVCache:
         self.dropped_window: int | None = None  # window by which tokens were forgotten
         self.uncompacted: int | None = None  # newest tokens that no compaction of rows has moved; None: all
         self.edited = False  # whether tokens between others are gone, so that positions have gaps
+        self.heads_differ = False  # whether key heads hold different tokens, so that positions are nowhere
         self.resume: Tensor | None = None  # next position of each row, where that does not follow from the newest token
         self.version = 0  # pending keys of another version are refused
 
@@ -325,44 +326,42 @@ class KVCache:
 
     def _edit(self, indices: Tensor, encodings: Sequence[Encoding], close_up: bool, *, dropped: bool) -> None:
         self._guard.check()
-        k, positions = self.k, self.positions
-        if k is None:
+        if self.k is None:
             raise ValueError("the cache is empty: there is no token to keep or to drop")
         if self.window is not None or self.dropped_window is not None:
             raise ValueError("a cache under a window forgets tokens by itself: give tokens up in a cache without one")
-        rows, key_heads = k.shape[:2]
-        order = kept_order(indices.to(k.device), len(self), rows, key_heads, dropped=dropped)
-        per_head, kept = order.shape[1] > 1, order.shape[-1]
-        if not kept:
-            raise ValueError("at least one token must stay: clear() forgets all")
-        inside = check_editable(encodings, per_head=per_head, rotated=self.rotated)
-        if per_head and not self._counted_only:
-            raise ValueError("indices per key head need rows without padding, documents or positions of your own")
-        if self.segments is not None and bool((order[..., -1] != len(self) - 1).any()):
-            raise ValueError("the newest token must stay where rows hold several documents")
-        axes = 1 if positions is None or positions.ndim == 2 else positions.shape[-1]
-        if close_up:
-            check_closing(encodings, self.length, rotated=self.rotated, axes=axes)
-            if self.segments is not None:
-                raise ValueError("close_up: rows hold several documents, each with positions of its own")
-        new = [None if t is None else taken(t, order, token_axis(i)) for i, t in enumerate(self._buffers.all_live())]
-        places = (self._counted(k.device)[None] if positions is None else positions) if not per_head else None
-        old = self._counted(k.device)[order] if places is None else taken(places, order, 1)
-        following = None if axes > 1 or per_head else self._following(k.device)
-        new[POSITIONS] = None if per_head else old
-        end, edited = self.next, True
-        if close_up:
-            real, edited = new[PADDING], new[PADDING] is not None
-            closed = torch.arange(kept, device=k.device) if real is None else (real.cumsum(-1) - 1).clamp(min=0)
-            keys = new[K]
-            if self.rotated and keys is not None:
-                new[K] = moved_keys(keys, inside, old, closed.to(old.dtype), self.length)
-            end, following = kept, None
-            new[POSITIONS] = None if real is None and not self.positions_from_caller else closed.view(-1, kept)
+        given = self.positions_from_caller
+        new = edited(
+            self._held(), indices, encodings, dropped=dropped, close_up=close_up, positions_from_caller=given
+        )  # fmt: skip
         with self._guard.changing():
-            self._buffers.replace(new)
-            self.next, self.resume, self.edited, self.uncompacted = end, following, edited, 0
+            self._buffers.replace(new.parts)
+            if close_up:
+                self.next = len(self)
+            self.edited = not close_up or new.parts[PADDING] is not None
+            self.resume, self.heads_differ = None if given else new.following, new.heads_differ
+            self.uncompacted = 0
             self.version += 1
+
+    def _joinable(self) -> CachedTokens | None:
+        """What is held, for `join`; None: nothing."""
+        self._guard.check()
+        if self.window is not None or self.dropped_window is not None:
+            raise ValueError("caches under a window cannot be joined: tokens behind it are gone")
+        if self.positions_from_caller or self.segments is not None:
+            raise ValueError("caches with documents or positions of your own cannot be joined")
+        if self.last:
+            raise ValueError("join: this layer (FoXPro) keeps more of the newest token than of those before it")
+        return self._held() if len(self) else None
+
+    def _held(self) -> CachedTokens:
+        """What is held, for an edit."""
+        parts = self._buffers.all_live()
+        k, positions = parts[K], parts[POSITIONS]
+        assert k is not None, "tokens have keys"
+        several_axes = positions is not None and positions.ndim > 2  # which a caller gives in every call
+        following = torch.zeros(1, 1, dtype=torch.int64) if several_axes else self._following(k.device)
+        return CachedTokens(parts, self._counted(k.device), following, self.rotated, self.length, self.heads_differ)
 
     def join(self, prefix: KVCache, encodings: Sequence[Encoding]) -> None:
         """Put the tokens of another cache before this one's: later calls follow a text of both.
@@ -378,58 +377,21 @@ class KVCache:
             ValueError: where keys cannot move (see `rerotate`), under a window, for positions of the caller's own, and
                 for caches that do not fit together.
         """
-        self._guard.check()
-        prefix._guard.check()
-        own, before = self._buffers.all_live() if len(self) else [], prefix._buffers.all_live() if len(prefix) else []
-        for cache in (self, prefix):
-            if cache.window is not None or cache.dropped_window is not None:
-                raise ValueError("caches under a window cannot be joined: tokens behind it are gone")
-            if cache.positions_from_caller or cache.segments is not None:
-                raise ValueError("caches with documents or positions of your own cannot be joined")
-            if cache.last:
-                raise ValueError("join: this layer (FoXPro) keeps more of the newest token than of those before it")
-        if not before:
+        own, before = self._joinable(), prefix._joinable()
+        if before is None:
             return
-        check_movable(encodings, self.length, rotated=self.rotated)
-        device = before[K].device  # type: ignore[union-attr]
-        if not own:
-            joined: TokenData = list(before)
-            following, end, edited = prefix.resume, prefix.next, prefix.edited
+        if own is None:
+            check_movable(encodings, before.length, rotated=before.rotated)
+            new, edited = EditedTokens(before.parts, prefix.resume, before.heads_differ), prefix.edited
         else:
-            fits = len(own) == len(before) and (self.rotated, self.length) == (prefix.rotated, prefix.length)
-            for kind in (K, V, *range(TOKEN_STATES, len(own))):
-                a, b = own[kind], before[kind] if fits else None
-                if (a is None) != (b is None):
-                    fits = False
-                elif a is not None and b is not None:
-                    same = a.shape[1] == b.shape[1] and a.shape[3:] == b.shape[3:] and a.dtype == b.dtype
-                    fits = fits and same and b.shape[0] in (1, a.shape[0])
-            if not fits:
-                raise ValueError("prefix must be a cache of the same layer, of one row or as many as this one has")
-            starts = prefix._following(device)  # (rows | 1, 1), where this cache's position 0 comes to lie
-            places = self._counted(device)[None] if own[POSITIONS] is None else own[POSITIONS]
-            earlier = prefix._counted(device)[None] if before[POSITIONS] is None else before[POSITIONS]
-            assert places is not None, "positions are counted or held"
-            assert earlier is not None, "positions are counted or held"
-            keys = own[K]
-            if self.rotated and keys is not None:
-                inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
-                own[K] = moved_keys(keys, inside, places, places + starts, self.length)
-            edited = self.edited or prefix.edited
-            counted = own[POSITIONS] is None and before[POSITIONS] is None and not edited
-            if not counted:
-                own[POSITIONS], before[POSITIONS] = places + starts, earlier
-            if own[PADDING] is not None or before[PADDING] is not None:
-                for part in (own, before):
-                    if part[PADDING] is None:
-                        part[PADDING] = torch.ones(1, num_tokens(part), dtype=torch.bool, device=device)
-            joined = concatenated(before, own)
-            end = prefix.next + self.next
-            following = None if counted else self._following(device) + starts
+            new, edited = joined(own, before, encodings), self.edited or prefix.edited
+            if not edited and own.parts[POSITIONS] is None and before.parts[POSITIONS] is None:
+                new.parts[POSITIONS], new = None, new._replace(following=None)
         with self._guard.changing():
-            self._buffers.replace(joined)
+            self._buffers.replace(new.parts)
             self.rotated, self.length = prefix.rotated, prefix.length
-            self.seen, self.next, self.edited, self.resume = self.seen + prefix.seen, end, edited, following
+            self.seen, self.next = self.seen + prefix.seen, prefix.next + self.next
+            self.edited, self.resume, self.heads_differ = edited, new.following, new.heads_differ
             self.uncompacted = 0 if edited else None
             self.version += 1
 

@@ -19,8 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
+from posenc.layers.cache.editing import CachedTokens, EditedTokens, edited, joined
 from posenc.layers.cache.keys import Keys, NewTokens, StaticStep
-from posenc.layers.cache.token_buffers import Guard, one_thread
+from posenc.layers.cache.kv_cache import KVCache
+from posenc.layers.cache.token_buffers import (
+    PADDING,
+    POSITIONS,
+    Guard,
+    TokenData,
+    num_tokens,
+    one_thread,
+    token_axis,
+)
 from posenc.tracing import exporting, tracing
 from posenc.validate import Causal
 
@@ -80,6 +90,8 @@ class StaticKVCache(nn.Module):
         self._states = names[2:]
         self._newest_last = newest_last and window is None
         self._counted = 0  # tokens of eager calls, which are at least so many
+        self._edited = 0  # tokens that an edit has left, which `crop` does not reach
+        self._heads_differ = False  # whether key heads hold different tokens, so that positions are nowhere
         self._guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
             self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
@@ -212,6 +224,11 @@ class StaticKVCache(nn.Module):
         seen = int(self.seen)
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= seen:
             raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
+        if tokens > seen - self._edited:
+            raise ValueError(
+                f"tokens: only the {seen - self._edited} that came since tokens were taken out can be cropped; drop "
+                "names others by their indices"
+            )
         oldest = max(0, int(self.written) - self.capacity)  # the first token whose slot no later one has used
         most = seen - oldest - (1 if self.window is None else self.window) + 1
         if self.window is not None and oldest > 0 and tokens > most:
@@ -226,6 +243,85 @@ class StaticKVCache(nn.Module):
                 self.real[:, slots] = False
             self.counts.sub_(forgotten)
         self._counted = seen - tokens
+
+    def keep(self, indices: Tensor, encodings: Sequence[Encoding], *, close_up: bool = False) -> None:
+        """Forget all tokens but some; see `KVCache.keep`. The slots of the others are free again."""
+        self._edit(indices, encodings, close_up, dropped=False)
+
+    def drop(self, indices: Tensor, encodings: Sequence[Encoding], *, close_up: bool = False) -> None:
+        """Forget some tokens; the opposite of `keep`."""
+        self._edit(indices, encodings, close_up, dropped=True)
+
+    def _edit(self, indices: Tensor, encodings: Sequence[Encoding], close_up: bool, *, dropped: bool) -> None:
+        held = self._held()
+        if held is None:
+            raise ValueError("the cache is empty: there is no token to keep or to drop")
+        self._hold(edited(held, indices, encodings, dropped=dropped, close_up=close_up))
+
+    def join(self, prefix: KVCache, encodings: Sequence[Encoding]) -> None:
+        """Put the tokens of another cache before this one's; see `KVCache.join`.
+
+        Raises:
+            ValueError: as there, and where there is no room for both.
+        """
+        own, before = self._joinable(), prefix._joinable()
+        if before is None:
+            return
+        tokens = num_tokens(before.parts) + (0 if own is None else num_tokens(own.parts))
+        if tokens > self.capacity:
+            raise ValueError(f"capacity of this cache is {self.capacity} tokens, those of both are {tokens}")
+        if own is None:
+            nothing = [None if t is None else t.narrow(token_axis(i), 0, 0) for i, t in enumerate(self._parts())]
+            own = CachedTokens(nothing, self.counts[:0], self.count, self.rotated, self.length)
+        self._hold(joined(own, before, encodings))
+
+    def _joinable(self) -> CachedTokens | None:
+        """What is held, for `join`; None: nothing."""
+        held = self._held()
+        positions = None if held is None else held.parts[POSITIONS]
+        if held is not None and positions is not None and positions.ndim == 2:
+            late = positions >= held.following  # as no counted position is
+            if bool((late if held.parts[PADDING] is None else late & held.parts[PADDING]).any()):
+                raise ValueError("caches with positions of your own cannot be joined")
+        return held
+
+    def _parts(self) -> TokenData:
+        """The tensors of all slots, by kind."""
+        states = [getattr(self, name) for name in self._states]
+        return [self.k, self.v, self.positions, self.real, None, *states]
+
+    def _held(self) -> CachedTokens | None:
+        """What is held, for an edit; None: nothing. Looks at the numbers."""
+        self._guard.check()
+        if self.window is not None:
+            raise ValueError("a cache under a window forgets tokens by itself: edit a cache without one")
+        seen = int(self.seen)
+        if not seen:
+            return None
+        parts = [None if t is None else t.narrow(token_axis(i), 0, seen) for i, t in enumerate(self._parts())]
+        positions, real, counted = parts[POSITIONS], parts[PADDING], torch.arange(seen, device=self.k.device)
+        if real is not None and bool(real.all()):
+            parts[PADDING] = None
+            by_number = positions is not None and positions.ndim == 2 and bool((positions == counted).all())
+            if by_number or self._heads_differ:
+                parts[POSITIONS] = None
+        return CachedTokens(parts, counted, self.count, self.rotated, self.length, self._heads_differ)
+
+    def _hold(self, new: EditedTokens) -> None:
+        """Hold what an edit gave in place of all else."""
+        tokens, parts = num_tokens(new.parts), list(new.parts)
+        with self._guard.changing():
+            if parts[POSITIONS] is None:
+                parts[POSITIONS] = torch.arange(tokens, device=self.k.device)[None]
+            if parts[PADDING] is None:
+                parts[PADDING] = torch.ones(1, tokens, dtype=torch.bool, device=self.k.device)
+            for kind, (held, part) in enumerate(zip(self._parts(), parts, strict=True)):
+                if held is not None and part is not None:
+                    held.narrow(token_axis(kind), 0, tokens).copy_(part)
+            self.counts[0] = tokens
+            self.counts[1:] = tokens if new.following is None else new.following[:, 0]
+            self._counted = self._edited = tokens
+            self._heads_differ = new.heads_differ
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was; as many rows as there were."""
@@ -243,7 +339,8 @@ class StaticKVCache(nn.Module):
             self._guard.torn = True
             for held in (self.real, self.counts, self.written):
                 held.zero_()
-            self._counted = 0
+            self._counted = self._edited = 0
+            self._heads_differ = False
             self._guard.torn = False
 
     def _check(self, new: NewTokens, learns: bool) -> None:
