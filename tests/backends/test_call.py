@@ -18,17 +18,6 @@ EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=repr)
-def test_memory_layout_does_not_matter(encodings, backend):
-    three_axes = qkv(2, 4, 9, num_kv_heads=2)
-    projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in three_axes]
-    columns = [t.mT.contiguous().mT for t in three_axes]
-    expected = attention(*three_axes, encodings, backend=backend)
-    assert gap(attention(*projected, encodings, backend=backend), expected) < 1e-6
-    assert gap(attention(*columns, encodings, backend=backend), expected) < 1e-6
-
-
-@EACH_BACKEND
 def test_gradients_reach_positions(backend):
     q, k, v = qkv(1, 2, 4, head_dim=4, dtype=torch.float64)
     positions = torch.tensor([0.3, 1.1, 2.5, 4.25], dtype=torch.float64, requires_grad=True)

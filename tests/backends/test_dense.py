@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import pytest
 import torch
@@ -13,45 +12,7 @@ from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, ScoreEncoding, Weight
 from posenc.heads import WIDENED
 from posenc.score import PaTH
 from posenc.weight import StickBreaking
-from tests.samples import BACKENDS, gap, qkv
-
-
-def one_by_one(q, k, v, scale, bias, allowed) -> torch.Tensor:
-    """softmax(scale · q·k + bias) v by loops over batch, heads, queries and keys, in Python's floats."""
-    batch, heads, queries, _ = q.shape
-    out = torch.zeros(batch, heads, queries, v.shape[-1], dtype=torch.float64)
-    for b in range(batch):
-        for h in range(heads):
-            g = h // (heads // k.shape[1])
-            for i in range(queries):
-                seen = [j for j in range(k.shape[2]) if allowed(b, i, j)]
-                scores = {j: scale * float(q[b, h, i] @ k[b, g, j]) + bias(h, i, j) for j in seen}
-                largest = max(scores.values(), default=0.0)
-                parts = {j: math.exp(s - largest) for j, s in scores.items()}
-                for j, part in parts.items():
-                    out[b, h, i] += part / sum(parts.values()) * v[b, g, j]
-    return out
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    ("queries", "keys", "causal"),
-    [(6, 6, True), (6, 6, False), (2, 6, True), (1, 6, True), (6, 2, False)],
-)
-@pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
-def test_formula(queries, keys, causal, num_kv_heads, backend):
-    q, k, v = qkv(2, 4, queries, keys, num_kv_heads=num_kv_heads, value_dim=5, dtype=torch.float64)
-    alibi = ALiBi(4)
-    got = attention(q, k, v, [alibi], causal=causal, scale=0.3, backend=backend)
-    expected = one_by_one(
-        q,
-        k,
-        v,
-        0.3,
-        bias=lambda h, i, j: -alibi.slopes[h] * abs(j - (i + keys - queries)),
-        allowed=lambda b, i, j: not causal or j <= i + keys - queries,
-    )
-    assert gap(got, expected) < 1e-12
+from tests.samples import gap, qkv
 
 
 class Uniform(WeightEncoding):

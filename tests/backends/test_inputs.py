@@ -10,7 +10,7 @@ from posenc.catalogue import CATALOGUE
 from posenc.positions import after, zigzag
 from posenc.score import CoPE, Shaw
 from posenc.weight import StickBreaking
-from tests.samples import BACKENDS, gap, qkv, weights
+from tests.samples import BACKENDS, gap, qkv
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 ENCODINGS = [[], [RoPE(8)], [ALiBi(4)], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)]]
@@ -19,26 +19,6 @@ CLOSE = 1e-5
 
 
 class TestOrder:
-    @EACH_BACKEND
-    @EACH_LIST
-    def test_default_positions_may_be_given(self, encodings, backend):
-        q, k, v = qkv(queries=3, keys=6)
-        expected = attention(q, k, v, encodings, backend=backend)
-        q_pos, k_pos = torch.arange(3, 6), torch.arange(6)
-        for shift in (0, 5000, -7):
-            for kind in (torch.int64, torch.int32, torch.float32, torch.int16):
-                options = {"q_pos": (q_pos + shift).to(kind), "k_pos": (k_pos + shift).to(kind).expand(2, -1)}
-                assert gap(attention(q, k, v, encodings, backend=backend, **options), expected) < 1e-4
-
-    @EACH_BACKEND
-    @EACH_LIST
-    def test_one_side_of_positions_stands_for_both(self, encodings, backend):
-        q, k, v = qkv()
-        positions = torch.tensor([0, 3, 4, 9, 20, 21])
-        expected = attention(q, k, v, encodings, q_pos=positions, k_pos=positions, backend=backend)
-        assert torch.equal(attention(q, k, v, encodings, q_pos=positions, backend=backend), expected)
-        assert torch.equal(attention(q, k, v, encodings, k_pos=positions, backend=backend), expected)
-
     @EACH_BACKEND
     @EACH_LIST
     @pytest.mark.parametrize("world", [1, 2, 3])
@@ -119,13 +99,6 @@ class TestOrder:
             assert gap(got[:, :, branch], alone) < CLOSE
 
     @EACH_BACKEND
-    def test_index_order_stays_index_order_whatever_the_positions(self, backend):
-        q, k, v = qkv()
-        assert (
-            gap(attention(q, k, v, q_pos=torch.tensor([5, 1, 4, 0, 2, 3]), backend=backend), attention(q, k, v)) < CLOSE
-        )
-
-    @EACH_BACKEND
     def test_rows_decode_at_lengths_of_their_own(self, backend):
         """Half-filled caches: a row of 6 keys of which 4 are in use equals the row of 4 keys."""
         q, k, v = qkv(queries=1, keys=6)
@@ -138,45 +111,10 @@ class TestOrder:
 
 
 class TestMasks:
-    @EACH_BACKEND
-    @EACH_LIST
-    @pytest.mark.parametrize(
-        "shape",
-        [(4, 6), (1, 6), (2, 4, 6), (1, 4, 6), (2, 1, 6), (2, 4, 4, 6), (1, 4, 1, 6), (2, 1, 4, 6), (1, 1, 1, 6)],
-    )
-    @pytest.mark.parametrize("causal", [True, False])
-    def test_documented_shapes(self, shape, encodings, causal, backend):
-        q, k, v = qkv(queries=4, keys=6)
-        mask = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.6
-        full = (mask.unsqueeze(1) if mask.ndim == 3 else mask).expand(2, 4, 4, 6)
-        allowed = full & torch.ones(4, 6).tril(2).bool() if causal else full
-        attn = weights(q, k, encodings, mask=mask, causal=causal, backend=backend)
-        assert (attn.masked_select(~allowed) == 0).all()
-        assert gap(attn.sum(-1), allowed.any(-1).double()) < 1e-6
-        free = weights(q, k, encodings, causal=False, backend=backend)
-        expected = free.where(allowed, 0)
-        expected = expected / expected.sum(-1, keepdim=True).where(allowed.any(-1, keepdim=True), 1)
-        assert gap(attn, expected) < CLOSE
-        assert gap(attention(q, k, v, encodings, mask=mask, causal=causal, backend=backend), attn @ v) < CLOSE
-
     def test_one_row_for_all_queries_in_a_batch_of_one(self):
         q, k, v = qkv(batch=1)
         mask = torch.tensor([[True, True, True, False, True, True]])
         assert gap(attention(q, k, v, mask=mask), attention(q, k, v, mask=mask[None])) < CLOSE
-
-
-class TestSegments:
-    @EACH_BACKEND
-    def test_forms(self, backend):
-        q, k, v = qkv(queries=3, keys=6)
-        segments = torch.tensor([[0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 2]])
-        expected = attention(q, k, v, mask=segments[:, 3:, None] == segments[:, None], backend=backend)
-        assert gap(attention(q, k, v, segments=segments, backend=backend), expected) < CLOSE
-        assert gap(attention(q, k, v, segments=(segments[:, 3:], segments), backend=backend), expected) < CLOSE
-        first = attention(q[:1], k[:1], v[:1], segments=segments[0], backend=backend)
-        assert gap(first, expected[:1]) < CLOSE
-        mixed = attention(q, k, v, segments=(segments[:1, 3:], segments[0]), backend=backend)
-        assert gap(mixed[:1], expected[:1]) < CLOSE
 
 
 class Placeless(Encoding):

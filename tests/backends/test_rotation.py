@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from posenc import RoPE, attention, explain_backend
-from posenc import positions as position
 from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.layers import KVCache, SelfAttention
 from posenc.rotate import row_lengths
@@ -18,11 +17,6 @@ TRAINED = 4
 
 def dynamic(**options) -> RoPE:
     return RoPE(8, scaling=DynamicPositionInterpolation(original_length=TRAINED), **options)
-
-
-def squeezed(positions, longer):
-    """The same angles from plain RoPE: positions divided by how many times longer the row is."""
-    return positions.double() / max(1.0, longer)
 
 
 class TestSpans:
@@ -62,18 +56,6 @@ class TestSpans:
 
 
 class TestAttention:
-    def test_a_row_spans_its_own_keys(self):
-        q, k, v = qkv(1, 2, 10, dtype=torch.float64)
-        at = squeezed(torch.arange(10), 10 / TRAINED)
-        assert gap(attention(q, k, v, [dynamic()]), attention(q, k, v, [RoPE(8)], q_pos=at, k_pos=at)) < 1e-12
-
-    def test_a_declared_length_holds_for_all_rows(self):
-        q, k, v = qkv(2, 2, 10, dtype=torch.float64)
-        at = squeezed(torch.arange(10), 32 / TRAINED)
-        declared = attention(q, k, v, [dynamic()], length=32)
-        assert gap(declared, attention(q, k, v, [RoPE(8)], q_pos=at, k_pos=at)) < 1e-12
-        assert gap(declared, attention(q, k, v, [dynamic()])) > 1e-3
-
     def test_up_to_the_trained_length_nothing_changes(self):
         q, k, v = qkv(1, 2, TRAINED)
         assert torch.equal(attention(q, k, v, [dynamic()]), attention(q, k, v, [RoPE(8)]))
@@ -86,13 +68,6 @@ class TestAttention:
             long = attention(q, k, v, [dynamic()], length=length)[:, :, early]
             short = attention(q[:, :, early], k[:, :, early], v[:, :, early], [dynamic()], length=length)
             assert (gap(long, short) > 1e-3) == moved
-
-    def test_padding_does_not_extend_a_row(self):
-        q, k, v = qkv(2, 2, 12, dtype=torch.float64)
-        real = torch.arange(12) < torch.tensor([[6], [12]])
-        out = attention(q, k, v, [dynamic()], mask=real[:, None, :])
-        alone = attention(q[:1, :, :6], k[:1, :, :6], v[:1, :, :6], [dynamic()])
-        assert gap(out[:1, :, :6], alone) < 1e-12
 
     @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "long"])
     def test_lengths_that_are_none(self, wrong):
@@ -155,13 +130,6 @@ class TestLayer:
         steps = [layer(x[:, t : t + 1], cache=cache) for t in range(9)]
         assert not cache.rotated
         assert gap(steps[-1], layer(x)[:, -1:]) < 1e-12
-
-    def test_packed_documents_with_a_cache(self):
-        layer, x = self.layer(dynamic()), torch.randn(1, 14, 16).double()
-        segments = torch.tensor([0] * 9 + [1] * 5)
-        packed = layer(x, position.from_segments(segments), segments=segments)
-        assert gap(packed[:, :9], layer(x[:, :9])) < 1e-12
-        assert gap(packed[:, 9:], layer(x[:, 9:])) < 1e-12
 
 
 class TestBasesOfHeads:

@@ -7,7 +7,7 @@ import torch
 
 from posenc import ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.backends.rows import BLOCK
-from posenc.bias import KERPLE, LogCPB
+from posenc.bias import KERPLE
 from posenc.encoding import Scope
 from posenc.score import DAPE, CoPE, Mixture, Shaw
 from posenc.weight import StickBreaking
@@ -53,17 +53,6 @@ def test_equals_the_definition(name, queries, keys):
         keys = queries
     for a, b in zip(*(results(backend, name, queries, keys) for backend in ("rows", "dense")), strict=True):
         assert gap(a, b) < 1e-10
-
-
-def test_positions_of_several_coordinates():
-    q, k, v = qkv(2, 4, 100, dtype=torch.float64)
-    places = torch.stack([torch.arange(100) // 10, torch.arange(100) % 10], -1)
-    options = {"q_pos": places, "k_pos": places.expand(2, -1, -1)}
-    encodings = [LogCPB(4, axes=2).double()]
-    got, expected = (
-        attention(q, k, v, encodings, backend=backend, causal=True, **options) for backend in ("rows", "dense")
-    )
-    assert gap(got, expected) < 1e-12
 
 
 def test_one_block_lives_at_a_time():

@@ -185,7 +185,6 @@ SITUATIONS: dict[str, Callable[[int, int], dict[str, object]]] = {
         "window": 30,
     },
 }
-OF_INDICES = [name for name in SITUATIONS if name != "by positions"]
 
 
 def build_encodings(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:

@@ -10,38 +10,13 @@ from posenc.bias import KERPLE, SwinBias
 from posenc.score import DAPE, CoPE
 from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import (
-    CROSS,
     DIM,
     HEAD_DIM,
     HEADS,
     KV_HEADS,
-    OF_INDICES,
-    SITUATIONS,
     expect_dense,
 )
-from tests.samples import gap, mostly_slow, qkv
-
-NAMES = ("dape", "dape over fire", "terms+dape")
-
-
-@pytest.mark.parametrize("length", mostly_slow((17, 64, 65, 257, 513), 17, 65))
-@pytest.mark.parametrize("name", NAMES)
-def test_borders_of_blocks(name, length):
-    expect_dense(name, length)
-
-
-@pytest.mark.parametrize(("queries", "keys"), mostly_slow(CROSS[1:], (2, 70), (65, 70)))
-@pytest.mark.parametrize("name", ["dape over fire"])
-def test_cross_lengths(name, queries, keys):
-    queries = max(queries, 17)
-    expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-
-
-@pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "bidirectional", "mask of all", "window"))
-@pytest.mark.parametrize("name", mostly_slow(NAMES, "dape", "terms+dape"))
-def test_visibility_equals_the_definition(name, situation):
-    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+from tests.samples import gap, qkv
 
 
 @pytest.mark.parametrize("hidden", [5, 400])

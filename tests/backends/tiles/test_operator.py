@@ -60,20 +60,6 @@ def test_opcheck(name):
         opcheck(BACKWARD, (*known, [t.detach() for t in learned], *rest))
 
 
-@pytest.mark.parametrize("name", CHECKED)
-def test_gradcheck(name):
-    encodings, tensors = build_encodings(name), called(3, 5, batch=1)
-    leaves = [t.requires_grad_() for t in tensors]
-    parameters = [p for e in encodings for p in e.parameters()]
-
-    def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor, *_: Tensor) -> Tensor:
-        return attention(q, k, v, encodings, x=x, backend="tiled")
-
-    if not any(name in words for words in ("fox", "everything", "cope separate", "per key")):
-        leaves[3].requires_grad_(False)
-    torch.autograd.gradcheck(call, (*leaves, *parameters), fast_mode=name != "t5")
-
-
 COMPILED = {
     "functions of the distance": ("t5+fox", {}),
     "vectors and counts": ("everything", {}),

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, BiasEncoding, ScoreEncoding, T5Bias, WeightEncoding, attention, explain_backend
+from posenc import (
+    ALiBi,
+    AttentionSink,
+    BiasEncoding,
+    ScoreEncoding,
+    T5Bias,
+    WeightEncoding,
+    attention,
+    explain_backend,
+)
 from posenc.bias import FIRE, LogCPB
 from posenc.catalogue import CATALOGUE
-from posenc.score import Shaw, TransformerXL
+from posenc.score import CoPE, Shaw, TransformerXL
 from posenc.testing import Case
 from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
+from posenc.weight import StickBreaking
 from tests.samples import qkv
 
 PLAIN = Situation("plain", 100, 100)
@@ -171,3 +181,16 @@ def test_other_devices_are_refused():
 def test_nothing_in_nothing_out(queries):
     q, k, v = qkv(0 if queries else 2, 4, queries, 6)
     assert attention(q, k, v, [T5Bias(4, bidirectional=True)], backend="tiled").shape == q.shape
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [CoPE(8, max_position=5), Shaw(8, max_distance=3), StickBreaking(), AttentionSink(4)],
+    ids=lambda encoding: type(encoding).__name__,
+)
+@pytest.mark.parametrize(("queries", "keys", "backend"), [(1, 300, "dense"), (16, 300, "tiled"), (16, 40, "dense")])
+def test_the_definition_serves_small_matrices_and_tiles_the_others(encoding, queries, keys, backend):
+    q, k, v = qkv(1, 4, queries, keys)
+    with torch.no_grad():
+        assert explain_backend(q, k, v, [encoding]).backend == backend
+        assert explain_backend(q, k, v, [T5Bias(4)]).backend == "sdpa", "a kernel serves the others"

@@ -80,20 +80,3 @@ def test_weights_below_what_floats_can_hold(masked, learned):
     assert gap(out[:, :, -1], exact) < 5e-6
     for a, b in zip(gradients, torch.autograd.grad(exact.square().sum(), wide), strict=True):
         assert gap(a, b) < 1e-5
-
-
-@pytest.mark.parametrize("name", ["nope", "t5", "fox", "shaw", "cope", "sticks own", "fire"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_memory_layout_does_not_matter(name, masked):
-    """Columns that lie apart, rows of the batch with gaps between them, one row for the whole batch."""
-    options = SITUATIONS["mask of keys"](150, 150) if masked else {}
-    contiguous = [t.contiguous() for t in called(150)]
-    expected = differentiated(build_encodings(name), contiguous, backend="dense", **options)
-    for rotated in (
-        [t.mT.contiguous().mT for t in contiguous],
-        [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in contiguous],
-    ):
-        expect_same(differentiated(build_encodings(name), rotated, **options), expected)
-    shared = [t[:1].expand(2, *t.shape[1:]) for t in contiguous]
-    expected = differentiated(build_encodings(name), [t.contiguous() for t in shared], backend="dense", **options)
-    expect_same(differentiated(build_encodings(name), shared, **options), expected)
