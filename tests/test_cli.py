@@ -396,7 +396,7 @@ def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pyte
     def fails(*words: object) -> None:
         raise ValueError("this:\n  that")
 
-    monkeypatch.setattr("posenc.lab.report_command.read", fails)
+    monkeypatch.setattr("posenc.lab.compare.read_runs", fails)
     assert call("report", "x")[2] == "error: this:\n  that\n"
 
 

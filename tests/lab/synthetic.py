@@ -90,11 +90,11 @@ def run_of(
         "layers": 4, "heads": 4, "windows": 2 * documents,
     }  # fmt: skip
     return Run(
-        path, Words(task, f"{task.capitalize()} of different lengths", "What comes next?", "Stable values."),
+        Words(task, f"{task.capitalize()} of different lengths", "What comes next?", "Stable values."),
         (metric,), (Curve("by_position", "position, tokens", metric.name),), numbers,
         {name: str(value) for name, value in numbers.items()}, {"train": data}, {"name": data, "size": "3 MB"},
         {"posenc": "0.1", "torch": "2.9"}, {"processor": "made up", "cores": "2"}, f"posenc compare --task {task}",
-        records=pd.concat(frames, ignore_index=True),
+        path=path, rounding={"threads": 1}, records=pd.concat(frames, ignore_index=True),
         baselines=empty() if ngram is None or metric is RIGHT else baselines_of_text(ngram, of_documents),
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def _reach(truth: Truth, of_documents: np.ndarray, gain: float, draw: np.random.
 def written(run: Run) -> Run:
     """The same run as a folder."""
     run.path.mkdir(parents=True)
-    write_run(run, machine={"threads": 1})
+    write_run(run)
     every = pd.concat([run.records, run.baselines], ignore_index=True)
     write_records(run.path / RECORDS, every, {"run": run.path.name})
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -79,13 +78,6 @@ def test_another_configuration_is_refused(
     assert words in err
     assert len(err.splitlines()) == 1
     assert (quiet / "run.json").read_bytes() == before
-
-
-def test_a_folder_of_something_else_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "thesis.tex").write_text("")
-    assert run(tmp_path) == 2
-    assert "not empty and holds no run" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "records.parquet", "job.json"])
@@ -195,21 +187,6 @@ def test_a_default_run_that_is_stopped_leaves_a_report_and_goes_on(
     assert default_run(tmp_path / "quiet") == 0
     for name in ("recall", "copy"):
         assert numbers(out / name) == numbers(tmp_path / "quiet" / name)
-
-
-def test_a_report_is_there_whenever_a_job_has_ended(
-    tmp_path: Path, panels: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, seen, finish_job = tmp_path / "run", list[int](), Display._finish
-
-    def look(self: Display, name: str) -> None:
-        finish_job(self, name)
-        tables = re.findall(r'<table id="numbers-\d">.*?</table>', (out / "report.html").read_text(), re.S)
-        seen.append(sum(table.count("<tr>") for table in tables))
-
-    monkeypatch.setattr(Display, "_finish", look)
-    assert default_run(out, "--workers", "1") == 0
-    assert seen == [2, 3, 5, 6], "a line for each encoding that is finished, and one of headings for each panel"
 
 
 @pytest.mark.parametrize(

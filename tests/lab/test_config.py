@@ -10,9 +10,8 @@ from tests.lab.conftest import tiny
 
 from posenc.lab import commands
 from posenc.lab.cli_options import chosen
-from posenc.lab.config import Config, Options, config_of
-from posenc.lab.run.machine import device_of
-from posenc.lab.specs import Shape, check_specs, plugin_hashes, standard_encodings
+from posenc.lab.config import Options, config_of
+from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import PROFILES
 
@@ -28,7 +27,7 @@ def test_every_number_of_every_profile_comes_back_from_its_record(name: str) -> 
         task.check(config)
         assert plugin_hashes(task.profile(profile).encodings) == {}  # rows of the house are nobody's own classes
         record = json.loads(json.dumps(config.record()))
-        assert config_of(record, task.options, Path("x")) == config
+        assert config_of(record, lambda name: task.options, Path("x")) == config
         assert not set(config.deciding()) & {"checkpoint_every", "threads", "device", "processes"}
 
 
@@ -73,18 +72,21 @@ def test_numbers_of_another_task_are_refused() -> None:
 def test_every_number_of_a_file_is_checked(change: dict[str, object]) -> None:
     config = tiny()
     record = json.loads(json.dumps(config.record()))
+
+    def options_of(name: str) -> type[Options]:
+        return task_named(name).options
+
     for part in record.values():
         if isinstance(part, dict):
             part.update({name: value for name, value in change.items() if name in part})
-    options = task_named("copy").options
     with pytest.raises(ValueError, match=r"job\.json"):
-        config_of(record, options, Path("job.json"))
+        config_of(record, options_of, Path("job.json"))
     broken: tuple[object, ...] = (5, {}, {**config.record(), "model": {"depth": 4}}, {**config.record(), "model": 5})
     for foreign in broken:
         with pytest.raises(ValueError, match=r"job\.json"):
-            config_of(foreign, options, Path("job.json"))
+            config_of(foreign, options_of, Path("job.json"))
     with pytest.raises(ValueError, match=r"job\.json"):
-        config_of(config.record(), Options, Path("job.json"))
+        config_of(config.record(), lambda name: Options, Path("job.json"))
 
 
 @pytest.mark.parametrize(
@@ -110,26 +112,3 @@ def test_what_cannot_be_is_said_in_one_line_before_anything_is_written(
     assert len(err.splitlines()) == 1
     assert err.startswith("error: ")
     assert not list(tmp_path.iterdir())
-
-
-def test_help_names_every_number(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert commands.run(["compare", "--help"]) == 0
-    shown = capsys.readouterr().out
-    for name in task_names():
-        for _, f in task_named(name).profile("quick").config.fields():
-            assert not f.metadata["typed"] or f"--{f.name.replace('_', '-')}" in shown, f.name
-
-
-def test_encodings_are_looked_at_without_their_numbers() -> None:
-    shape = Shape(dim=16384, heads=128, layers=2, train_length=2**18)  # a table of rows would have 16 GiB
-    assert check_specs(["learned", " RoPE + alibi "], shape) == ["learned", "rope+alibi"]
-    small = Shape(dim=128, heads=4, layers=2, train_length=64)
-    assert check_specs(standard_encodings(), small) == list(standard_encodings())
-    assert "axial" in standard_encodings(2)
-    with pytest.raises(ValueError, match=r"--device cuda:1: cuda is needed; CUDA_VISIBLE_DEVICES"):
-        device_of("cuda:1")
-
-
-def test_the_default_configuration_is_within_its_bounds() -> None:
-    Config("text").check()

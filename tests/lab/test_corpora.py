@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from posenc.lab.data import installed, read_source
+from posenc.lab.data import read_source
 from posenc.lab.data.corpus import HELD_OUT, Corpus, load_corpus, make_corpus, split
-from posenc.lab.data.documents import Document, Source, hub_documents
-from posenc.lab.data.windows import Overlap, WindowLayout
+from posenc.lab.data.documents import Document, Source
+from posenc.lab.data.windows import WindowLayout
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.tasks.text import draw_batch, draw_pieces
 
@@ -47,31 +47,6 @@ def share(name: str) -> float:
 # Where texts come from.
 
 
-def test_of_packages_tests_tables_and_files_of_odd_sizes_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = (
-        "json/decoder.py", "test/test_json.py", "idlelib/idle_test/mock.py", "site-packages/torch/nn.py",
-        "encodings/a.py", "pydoc_data/topics.py", "lib2to3/pgen2/driver.py", "lib2to3/main.py", "data.txt",
-    )  # fmt: skip
-    for name, text in {**dict.fromkeys(names, "x = 1\n" * 100), "small.py": "x", "huge.py": "1, " * 10**5}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(installed, "folder_of", lambda package: tmp_path)
-    standard, package = (list(dict(installed.sources([name]))) for name in (installed.STANDARD, "json"))
-    assert standard == ["json/decoder.py", "lib2to3/main.py"]
-    assert package == ["json/json/decoder.py", "json/lib2to3/main.py"]
-
-
-def test_whole_documents_are_long_files_as_they_stand() -> None:
-    text = words(2**13, "d")
-    files = [
-        ("long.py", text), ("short.md", text[:-1]), ("latin.txt", text + b"\xff"), ("umlaut.rst", "ü".encode() * 2**12),
-        ("table.py", text + b"1234567890" * 2**10),
-    ]  # fmt: skip
-    assert installed.whole_documents_of(files) == [Document(*files[0]), Document(*files[3])]
-
-
 @pytest.mark.parametrize("length", [5, 120, 399])
 def test_pieces_of_whole_documents_lie_inside_one_and_all_are_drawn(length: int) -> None:
     texts = [*documents(12, 400), Document("short", words(60, "short")), Document("held out", words(400, "v"), True)]
@@ -86,17 +61,6 @@ def test_pieces_of_whole_documents_lie_inside_one_and_all_are_drawn(length: int)
     assert {bytes(piece) for piece in pieces.tolist()} <= set(expected)
     crossing = draw_batch(corpus.train, 0, 0, batch_size=500, length=length - 1)
     assert {bytes(piece) for piece in crossing.tolist()} - set(expected), "pieces of other corpora cross borders"
-
-
-def test_that_pieces_lie_inside_documents_is_stored_and_part_of_what_data_are(tmp_path: Path) -> None:
-    crossing, inside = (
-        make_corpus(Source("made up", documents(), True, within), window=101, windows=12, scored=10)
-        for within in (False, True)
-    )
-    inside.save(tmp_path)
-    assert load_corpus(tmp_path).within_documents
-    assert load_corpus(tmp_path).identity() == inside.identity()
-    assert dict(inside.identity().items() - crossing.identity().items()) == {"pieces": "inside one document"}
 
 
 @pytest.mark.slow
@@ -151,26 +115,6 @@ def test_a_source_that_is_no_text_is_refused(tmp_path: Path, name: str, content:
         read_source(str(tmp_path / name))
 
 
-@pytest.mark.parametrize(
-    ("version", "options"), [("3.6.0", {"trust_remote_code": False}), ("4.0.0", {}), ("5.2.0", {})]
-)
-def test_scripts_of_a_dataset_do_not_run(
-    monkeypatch: pytest.MonkeyPatch, version: str, options: dict[str, bool]
-) -> None:
-    """datasets 3 asks on the terminal where nobody has said; later versions have no scripts and refuse the option."""
-    datasets, seen = pytest.importorskip("datasets"), []
-
-    def load(*names: object, **options: object) -> None:
-        seen.append(options)
-        raise ValueError("nothing is loaded here")
-
-    monkeypatch.setattr(datasets, "__version__", version)
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(ValueError, match="nothing is loaded"):
-        hub_documents("a/b")
-    assert seen == [options]
-
-
 def test_datasets_of_the_hub_tried_on_local_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -207,14 +151,6 @@ def test_the_hash_of_a_name_decides_its_side_and_others_move_nothing() -> None:
     assert {name for name in again if not name.startswith("new/")} == first
 
 
-def test_a_small_folder_gives_further_documents_in_the_order_of_their_hashes() -> None:
-    train, held_out = split(
-        documents(8), WindowLayout(101, 10), 8
-    )  # and a quarter more of them, as some may be left out
-    ordered = sorted((d.name for d in documents(8)), key=share)
-    assert ([d.name for d in held_out], [d.name for d in train]) == (ordered[:5], ordered[5:])
-
-
 def test_windows_lie_inside_documents_two_of_each_at_most_and_score_no_byte_twice() -> None:
     whole_documents = corpus(windows=20)
     texts = bytes(whole_documents.validation.tolist()).split(b"\0")
@@ -227,15 +163,6 @@ def test_windows_lie_inside_documents_two_of_each_at_most_and_score_no_byte_twic
     assert len(set(whole_documents.windows.documents)) == len(texts)  # one of each before a second of any
     assert np.diff(whole_documents.windows.ends).min() >= 10
     assert whole_documents.windows == corpus(documents()[::-1], windows=20).windows
-
-
-def test_pieces_stand_for_documents_where_those_are_few_and_long() -> None:
-    book = [Document("book", words(9000, "a"), False), Document("end", words(2020, "b"), True)]
-    with pytest.raises(ValueError, match=r"too short: 2 of 12 .* at most two into a document"):
-        corpus(book)
-    single_book = corpus(book, independent=False)  # 2020 bytes are ten pieces of 202
-    assert all(end - 101 >= 202 * k for end, k in zip(*single_book.windows, strict=True))
-    assert "of 101 bytes from 10 pieces of documents" in single_book.facts()["windows"]
 
 
 def test_no_window_is_used_that_also_stands_elsewhere() -> None:
@@ -262,31 +189,7 @@ def test_no_window_is_used_that_also_stands_elsewhere() -> None:
         make_corpus(Source("t", texts, True), window=801, windows=8, scored=20)
 
 
-def test_shares_that_stand_elsewhere_are_those_of_all_runs_of_64_bytes() -> None:
-    train, rest = words(20_000, "t"), words(20_000, "r")
-    held_out = rest[:3000] + train[5000:7000] + rest[3000:6000] + b"\0" + rest[1000:2500] + words(3000, "o")
-    overlap = Overlap(np.frombuffer(train, np.uint8), np.frombuffer(held_out, np.uint8), [0, 8001])
-    starts = np.array([0, 2000, 3000, 7000, 8001, 8600, 10_000])
-    shares = overlap.shares(starts, starts + 1000)
-    before = [train] * 4 + [train + b"\0" + held_out[:8000]] * 3
-    for start, share_of, text in zip(starts, shares, before, strict=True):
-        runs = [held_out[k : k + 64] in text for k in range(start, start + 1000 - 63)]
-        assert share_of == pytest.approx(np.mean(runs), abs=0.08)
-    assert shares[2] == 1.0
-    nothing = Overlap(np.frombuffer(b"", np.uint8), np.frombuffer(b"short", np.uint8), [0])
-    assert nothing.shares(np.array([0]), np.array([5])) == [0.0]
-
-
 # Facts, bars, files.
-
-
-def test_too_short_a_text_says_how_long_it_is_and_what_is_needed() -> None:
-    with pytest.raises(ValueError, match=r"too short: 0 of 12 .* 101 bytes fit.* \(2 documents, the longest of 30"):
-        corpus(documents(2, size=30))
-    with pytest.raises(ValueError, match="made up is empty"):
-        corpus([Document("a", b"")])
-    with pytest.raises(ValueError, match="leaves 20 bytes for training"):
-        corpus([Document("a", b"a" * 20, False), Document("b", words(300, "b"), True)], windows=2)
 
 
 def test_a_stored_corpus_comes_back_and_a_damaged_one_is_refused(tmp_path: Path) -> None:

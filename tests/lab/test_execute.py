@@ -71,18 +71,6 @@ def test_a_job_that_saves_checkpoints_is_restarted_as_often_as_it_dies(tmp_path:
     assert all(line.startswith("a: killed by signal 9") for line in restarts)
 
 
-def test_of_a_machine_that_died_the_first_sentence_is_shown(tmp_path: Path) -> None:
-    class Dies(Scripted):
-        def submit(self, work: Work) -> Future[None]:
-            future: Future[None] = Future()
-            future.set_exception(DiedError("The node is dead. This can happen if it was preempted, see `ray logs`."))
-            return future
-
-    restarts = list[str]()
-    map_jobs(Dies(a=""), works(tmp_path, a=0), on_restart=restarts.append)
-    assert set(restarts) == {"a: The node is dead; restarted"}
-
-
 def test_a_job_that_dies_repeatedly_without_a_new_checkpoint_has_failed(tmp_path: Path) -> None:
     scripted = Scripted(a="save-die " + "die " * DEATHS + "pass")
     failures = map_jobs(scripted, works(tmp_path, a=0))

@@ -34,14 +34,6 @@ def small(**more: object) -> Config:
     return TASK.settled(config, noise())
 
 
-@pytest.mark.parametrize("name", ["quick", "standard", "full"])
-def test_profiles_are_sound(name: str) -> None:
-    chosen = TASK.profile(name)
-    chosen.config.check()
-    TASK.check(chosen.config)
-    assert [plan.spec for plan in TASK.plan(chosen.encodings, chosen.config)] == list(chosen.encodings)
-
-
 def test_numbers_follow_from_pictures_and_contradictions_are_named() -> None:
     t, e = small().training, small().evaluation
     assert (t.steps, t.train_length, e.lengths, e.windows) == (3 * 12 // 8, 16, (1,), 9)

@@ -10,15 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 import torch
 from tests.lab.conftest import made_job
 
-from posenc.lab.execute.executor import last_line
 from posenc.lab.files import write_json
 from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from posenc.lab.run.job import Job, open_job, read_job, read_rows, set_aside, write_rows
+from posenc.lab.run.job import Job, open_job, read_job, read_rows, write_rows
 from posenc.lab.run.records import empty
 from posenc.lab.run.run_job import run_job
 from posenc.lab.run.tuned import read_tuned
@@ -98,9 +96,8 @@ def test_a_foreign_result_is_refused_and_left_alone(make_job: MakeJob) -> None:
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:24])
 def test_names_are_checked_before_they_are_paths(folder: Path, name: object) -> None:
     rewrite(folder / "job.json", spec=name)
-    for read in (lambda: read_job(folder), lambda: set_aside(folder.parent.parent, {"mine:Steep": "b"})):
-        with pytest.raises(ValueError, match=re.escape(str(folder / "job.json"))):
-            read()
+    with pytest.raises(ValueError, match=re.escape(str(folder / "job.json"))):
+        read_job(folder)
     assert folder.exists()
 
 
@@ -126,22 +123,6 @@ def test_a_task_of_somebody_s_own_is_not_imported(folder: Path) -> None:
     rewrite(folder / "job.json", config={**config, "task": "os:system"})
     with pytest.raises(ValueError, match="Reading a run imports nothing"):
         read_job(folder)
-
-
-def test_jobs_of_a_changed_class_are_set_aside_and_serve_again(make_job: MakeJob) -> None:
-    job, folder = make_job()
-    out = folder.parent.parent
-    shutil.rmtree(folder)
-    old = [dataclasses.replace(job, spec=spec, code={"mine:Steep": "a"} if "mine" in spec else {})
-           for spec in ("mine:Steep", "rope+mine:Steep", "rope")]  # fmt: skip
-    for old_job in old:
-        open_job(out, old_job)
-    assert set_aside(out, {}) == set_aside(out, {"mine:Steep": "a", "mine:Rows": "b"}) == []
-    with filelock.FileLock(out / "jobs" / old[0].name / "lock"), pytest.raises(ValueError, match="in use by another"):
-        set_aside(out, {"mine:Steep": "b"}, lock_seconds=0.1)
-    assert len(set_aside(out, {"mine:Steep": "b"})) == 2
-    assert {path.name for path in (out / "jobs").iterdir()} == {"rope-seed0"}
-    assert [read_job(open_job(out, old_job)) for old_job in old] == old
 
 
 def test_what_changed_since_a_job_was_planned_stops_it(make_job: MakeJob) -> None:
@@ -193,12 +174,3 @@ def test_tuned_rates_of_others_are_checked(tmp_path: Path, encodings: object) ->
     write_json(tmp_path / "tuned.json", {"format": "posenc-lab-tuned/1", "encodings": encodings})
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "tuned.json"))):
         read_tuned(tmp_path)
-
-
-def test_the_last_line_of_a_huge_log_is_found_at_once(tmp_path: Path) -> None:
-    log = tmp_path / "log.txt"
-    with log.open("wb") as file:
-        file.truncate(2**33)  # of holes: it takes no room
-        file.seek(2**33)
-        file.write(b"\nerror: the end\n")
-    assert last_line(log) == "error: the end"

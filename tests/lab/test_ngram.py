@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,33 +56,6 @@ def test_every_order_agrees_with_the_plain_definition(vocabulary: int) -> None:
         np.testing.assert_allclose(bits, expected, rtol=1e-12)
 
 
-def test_probabilities_sum_to_one_after_any_context() -> None:
-    draw = np.random.default_rng(1)
-    model = NGrams(draw.integers(0, 5, (9, 7)), 5)
-    for context in draw.integers(0, 5, (20, 6)):
-        windows = np.array([[*context, token] for token in range(5)])
-        for bits in model.bits(windows, 1):
-            assert (2.0**-bits).sum() == pytest.approx(1)
-
-
-def test_a_context_that_only_ends_pieces_falls_back_to_the_shorter_one() -> None:
-    model = NGrams(np.array([[0, 0, 1]]), 2)
-    unigram, bigram = model.bits(np.array([[1, 0]]), 1)[:2]
-    assert unigram[0, 0] == bigram[0, 0]
-
-
-def test_tokens_outside_of_the_vocabulary_and_no_tokens_are_refused() -> None:
-    with pytest.raises(ValueError, match="tokens from 0 to 3"):
-        NGrams(np.array([[0, 4]]), 4)
-    with pytest.raises(ValueError, match="pieces"):
-        NGrams(np.array([0, 1]), 4)
-
-
-def test_entropy_of_single_tokens_is_that_of_their_shares() -> None:
-    assert unigram_entropy([7, 7, 9, 9]) == 1
-    assert unigram_entropy(np.array([[3, 3], [3, 3]])) == 0
-
-
 def test_the_baseline_reads_what_seed_0_trains_on_and_is_scored_on_the_same_bytes(corpus: Corpus) -> None:
     task, length = Text(), TINY.training.train_length
     measured = {values.metric: values for values in task.baselines(corpus, TINY)}
@@ -108,12 +80,3 @@ def test_the_baseline_reads_what_seed_0_trains_on_and_is_scored_on_the_same_byte
     assert measured[NGRAM_PROBE].values == [pytest.approx(np.mean(measured[NGRAM].values[:PROBED]))]
     targets = np.concatenate([corpus.validation[end - length // 2 : end].numpy() for end in ends])
     assert measured[UNIGRAM].values == [unigram_entropy(targets)]
-
-
-def test_a_longer_training_makes_a_better_baseline(corpus: Corpus) -> None:
-    longer = replace(TINY, training=replace(TINY.training, steps=40))
-    short, long = (
-        next(np.mean(v.values) for v in Text().baselines(corpus, config) if v.metric == NGRAM)
-        for config in (TINY, longer)
-    )
-    assert long < short

@@ -20,7 +20,6 @@ from posenc.lab.report import text
 from posenc.lab.report.charts import charts_of
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.page import named_tables, run_labels, table_markdown, terminal_summary, write_report
-from posenc.lab.report.tables import further_tables
 from posenc.lab.run.folder import Run, read_run
 from posenc.lab.run.records import records_frame
 
@@ -113,16 +112,6 @@ def test_the_chart_of_attention_has_a_row_a_head_and_a_column_a_distance() -> No
         (f"1.{h}", d) for h in range(1, 5) for d in (0, 1, 2)
     }
     assert sum(line["share"] for line in of_rope) == pytest.approx(4.0)
-
-
-def test_a_table_has_the_share_of_attention_from_far_back() -> None:
-    run = run_of({"rope": TEXT["rope"]}, seeds=1, documents=4)
-    shares = [0.5, 0.25, 0.25, 0.8, 0.2, 0.0]
-    values = [Values(ATTENTION, shares, TRAINED, items=[1, 32, 64] * 2, documents=[0, 0, 0, 1, 1, 1])]
-    frame = records_frame(values, job="rope-0", spec="rope", seed=0)
-    run = dataclasses.replace(run, records=pd.concat([run.records, frame], ignore_index=True))
-    tables = [table for table in further_tables(run, build_table(run)) if "attention" in table.title]
-    assert [list(table.lines) for table in tables] == [[["rope", "12", "0", "25"]]]
 
 
 def test_what_a_table_lacks_is_said_and_nothing_fails() -> None:

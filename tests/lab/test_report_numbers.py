@@ -6,14 +6,13 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from tests.lab.synthetic import UNIGRAM_BITS, baselines_of_text
 
-from posenc.lab.metrics import BASELINES, FAR, FULL, MAJORITY, MARGINS, REACH, WINDOW, Curve, Metric, Values, Words
+from posenc.lab.metrics import BASELINES, FAR, FULL, MAJORITY, REACH, WINDOW, Curve, Metric, Values, Words
 from posenc.lab.report.numbers import (
     OWN_WINDOW,
     Omission,
@@ -21,7 +20,6 @@ from posenc.lab.report.numbers import (
     Table,
     build_table,
     has_learned,
-    reaches,
     steps_to_learn,
 )
 from posenc.lab.run.folder import Run
@@ -47,7 +45,7 @@ def run_of(
     curves = (Curve("course", "step", "bits"),)
     counted = metric is BITS and ngram is not None
     baselines = baselines_of_text(ngram or 0, EASE, length=64, documents=TEXTS) if counted else empty()
-    run = Run(Path("run"), words, (metric,), curves, numbers, {}, {}, {}, {}, {}, "posenc", records=records)
+    run = Run(words, (metric,), curves, numbers, {}, {}, {}, {}, {}, "posenc", records=records)
     return replace(run, baselines=baselines, **more)
 
 
@@ -254,14 +252,6 @@ def test_steps_to_learn_end_at_the_first_probe_after_which_all_have_learned(
     assert steps_to_learn(probes, None, RIGHT) is None
 
 
-def test_a_task_is_solved_from_a_value_on_or_from_chance_and_the_margin() -> None:
-    assert [reaches(value, RIGHT.threshold, RIGHT) for value in (0.96, 0.94)] == [True, False]
-    assert replace(RIGHT, learned=None).threshold == pytest.approx(0.15)
-    assert replace(RIGHT, learned=None, chance=None).threshold is None
-    assert reaches(-99.0, None, RIGHT), "nothing is asked for"
-    assert [reaches(value, 2.0, BITS) for value in (1.9, 2.1)] == [True, False]
-
-
 def test_a_task_is_learned_where_the_interval_lies_above_chance_and_the_majority_class() -> None:
     values = pd.Series([0.12, 0.13, 0.14, 0.15])
     interval = mean_interval(values.to_numpy()[None])
@@ -300,13 +290,6 @@ def test_what_is_no_better_than_single_tokens_has_no_verdict_and_its_change_is_s
     assert rope.change is not None
 
 
-def test_without_an_n_gram_the_change_is_judged_and_nothing_said_of_learning() -> None:
-    table = build_table(run_of(several("rope", 1.7, 4.7), ngram=None))
-    row = row_of(table, "rope")
-    assert (row.verdict.kind, row.ngram_share) == ("rises", None)
-    assert Omission("no n-gram") in table.omissions
-
-
 @pytest.mark.parametrize(("last", "kind"), [(1.7, "flat"), (4.7, "rises")])
 @pytest.mark.parametrize(
     ("gain", "far", "used"), [(0.3, "shown", 64), (0.0, "not shown", 16), (0.015, "not shown", 16), (None, None, None)]
@@ -322,17 +305,6 @@ def test_both_verdicts_have_a_condition_of_their_own(
     if row.far is not None and gain is not None:
         assert row.far.gain.mean == pytest.approx(gain, abs=0.005)
         assert (row.far.kind == "shown") is (row.far.gain.low > BITS.margin)
-
-
-def test_a_gain_that_may_be_either_does_not_show_the_use_of_far_context() -> None:
-    def noisy(seed: int) -> pd.DataFrame:
-        uneven = Values(REACH, list(1.73 + EASE + 0.5 * np.array([1, 1, -1, 1, 1, -1])), 16, documents=TEXTS)
-        return job("rope", seed, 1.7, 1.7, gain=None, more=[uneven])
-
-    row = row_of(build_table(run_of([noisy(seed) for seed in range(4)])), "rope")
-    assert row.far is not None
-    assert row.far.gain.mean > BITS.margin > row.far.gain.low
-    assert row.far.kind == "not shown"
 
 
 @pytest.mark.parametrize(("right", "kind"), [(0.6, "shown"), (0.1, "not shown")])
@@ -363,13 +335,6 @@ def test_the_practical_length_ends_before_the_first_length_beyond_the_margin() -
         assert row_of(table, "rope").practical_length == length
 
 
-def test_rows_of_one_training_share_its_reach() -> None:
-    more = [Values("bits", list(1.7 + EASE), 64, spec="yarn"), Values("bits", list(1.7 + EASE), 256, spec="yarn")]
-    more = [replace(values, documents=TEXTS) for values in more]
-    table = build_table(run_of([job("rope", seed, 1.7, 4.7, more=more) for seed in range(3)]))
-    assert row_of(table, "yarn").reach == row_of(table, "rope").reach
-
-
 def test_nothing_is_contrasted_above_the_entropy_of_single_tokens() -> None:
     frames = [*several("rope", 1.7, UNIGRAM_BITS + 1, 1.7), *several("alibi", 1.7, 1.7, 1.7)]
     table = build_table(run_of(frames))
@@ -393,12 +358,6 @@ def test_rows_tuned_otherwise_are_not_contrasted(tuning: dict[str, str], rates: 
     assert "rope under its window" in row_of(table, "rope").contrasts, "the same weights"
     assert (row_of(table, "alibi").contrasts.keys() == {"rope under its window", OWN_WINDOW}) is compared
     assert any(omission.kind == "tuned otherwise" for omission in table.omissions) is not compared
-
-
-def test_the_margin_is_that_of_the_unit_whatever_a_run_recorded() -> None:
-    assert Metric("bits", "bits per byte", "lower", margin=0.5).margin == MARGINS["bits per byte"]
-    with pytest.raises(ValueError, match="a margin above 0 is needed"):
-        Metric("speed", "furlongs", "higher")
 
 
 def test_views_of_other_kinds_are_judged_against_the_full_one() -> None:

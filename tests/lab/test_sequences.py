@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc.lab.config import Config, config_of
+from posenc.lab.config import Config
 from posenc.lab.metrics import FULL, WINDOW, Values
-from posenc.lab.models.decoder import Decoder, LabModel
+from posenc.lab.models.decoder import LabModel
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.copy import Copy
@@ -96,14 +96,6 @@ def test_tests_are_the_same_for_all_and_come_back_from_their_files(name: str, tm
         task.data("book.txt", config)
 
 
-def test_tests_are_no_batches_of_the_training() -> None:
-    task, config = task_and_config("copy", train_length=16)
-    data = task.data("generated", config)
-    tests = {tuple(row) for row in data.tests[0].tokens.tolist()}
-    for step in range(50):
-        assert not tests & {tuple(row) for row in task.batch(data, config, 0, step)[0].tolist()}
-
-
 def test_a_sequence_has_the_share_of_its_late_answers_and_views_are_apart() -> None:
     task, config = task_and_config("copy", train_length=16, lengths=(1, 4))
     accuracies, model = measured(task, config, [(0, 1), (0, 8), (2, 8), (3, 9)])  # the last 8 of each sequence count
@@ -164,27 +156,6 @@ def test_encodings_are_measured_under_both_views_and_tables_end(specs: tuple[str
         assert all(len(v.values) == 3 and 0 <= min(v.values) <= max(v.values) <= 1 for v in accuracies)
 
 
-def test_tables_of_ids_end_at_ids_and_others_at_places() -> None:
-    task, config = task_and_config("addition", train_length=9, shift=2)  # rows for ids 0 … 2 + 3
-    assert task.shape(config).options["abacus"]["max_length"] == 6
-
-    def defined(spec: str, length: int) -> bool:
-        return task.defined(spec, config, task.draw(config, length, 2, torch.Generator().manual_seed(0)))
-
-    assert defined("abacus+rope", 15)  # a sum of 5 digits
-    assert not defined("abacus+rope", 18)
-    assert defined("abacus", 15)
-    assert defined("learned", 9)
-    assert not defined("learned", 12)
-    assert not defined("abacus+learned", 12)
-    model = task.model("abacus+learned", config, SequenceData("addition", ()), 0)
-    assert isinstance(model, Decoder)
-    assert model.embed.weight.shape[0] == model.head.weight.shape[0] == 13
-    tokens, ids = torch.randint(13, (2, 9)), torch.randint(6, (2, 9))
-    with torch.no_grad():
-        assert not torch.allclose(model(tokens, ids=ids), model(tokens, ids=(ids + 1) % 6))
-
-
 def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:
     task, config = task_and_config("flipflop", batch_size=8)
     data = task.data("generated", config)
@@ -194,22 +165,6 @@ def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:
     joint = task.loss(model, (tokens, answers))
     shares = [task.loss(model, (tokens[rank::2], answers[rank::2])) for rank in range(2)]
     torch.testing.assert_close(joint, sum(shares) / 2)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_profiles_are_sound(name: str) -> None:
-    task = task_named(name)
-    for profile, seeds in (("quick", 2), ("standard", 10), ("full", 3)):
-        chosen = task.profile(profile)
-        chosen.config.check()
-        task.check(chosen.config)
-        assert config_of(chosen.config.record(), task.options, Path()) == chosen.config
-        assert chosen.seeds == seeds
-        if (profile == "full") == (name == "addition"):  # building every encoding takes a while
-            assert [planned.spec for planned in task.plan(chosen.encodings, chosen.config)] == list(chosen.encodings)
-    assert set(standard_encodings()) <= set(task.profile("full").encodings)
-    with pytest.raises(ValueError, match="--profile quik: quick, standard, full"):
-        task.profile("quik")
 
 
 @pytest.mark.parametrize(
@@ -231,12 +186,6 @@ def test_profiles_are_sound(name: str) -> None:
 def test_numbers_that_make_no_sense_are_named(name: str, numbers: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         task_and_config(name, **numbers)
-
-
-def test_only_numbers_have_ids() -> None:
-    task, config = task_and_config("recall")
-    with pytest.raises(ValueError, match="abacus: its positions are not places in the text"):
-        task.plan(["abacus"], config)
 
 
 ZEROS = torch.zeros(6, 64, dtype=torch.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,9 @@ from tests.lab.test_corpora import documents
 from torch import Tensor
 
 from posenc.lab.config import Config
-from posenc.lab.data.batching import batches_within
 from posenc.lab.data.corpus import Corpus, make_corpus
-from posenc.lab.data.documents import Document, Source
-from posenc.lab.data.tokens import vocabulary_of
-from posenc.lab.metrics import FULL, NGRAM_ORDERS, REACH, WINDOW, Values
+from posenc.lab.data.documents import Source
+from posenc.lab.metrics import FULL, REACH, WINDOW, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.text import (
@@ -127,39 +124,6 @@ def test_truncated_contexts_score_the_same_bytes_with_less_before_them(corpus: C
     assert truncated_contexts(24) == [6, 12, 24], "an even number of bytes, half of which is scored"
 
 
-class LastByte(LabModel):
-    """Knows the byte that stands five places back; where there is none it guesses."""
-
-    def forward(self, tokens: Tensor, window: int | None = None, *, start: int = 0) -> Tensor:
-        logits = torch.zeros(*tokens.shape, 256)
-        if tokens.shape[1] > 5:
-            logits[:, 4:].scatter_(2, tokens[:, : tokens.shape[1] - 4, None], 50.0)
-        return logits
-
-
-def test_truncating_costs_a_model_what_it_used() -> None:
-    corpus = make_corpus(
-        Source("made up", [Document(f"{n}", bytes(65 + (n + k) % 5 for k in range(200))) for n in range(30)], True),
-        window=33, windows=1, scored=4,
-    )  # fmt: skip
-    config = TINY.replaced({"windows": 1})
-    by_context = {
-        values.length: values.values[0]
-        for values in Text().evaluate(LastByte(), corpus, ["rope"], config, CPU)
-        if values.metric == REACH or (values.metric == "bits" and values.length == 8 and values.view == FULL)
-    }
-    assert by_context == {2: pytest.approx(8), 4: pytest.approx(8), 8: pytest.approx(0, abs=1e-6)}
-
-
-def test_past_a_table_there_is_no_number(corpus: Corpus) -> None:
-    model = Recorder()
-    scores = evaluated(model, corpus, "learned")
-    assert [(values.metric, values.length) for values in scores] == [
-        ("bits", 8), ("bits_by_position", 8), (REACH, 2), (REACH, 4),
-    ]  # fmt: skip
-    assert set(model.fed) == {(2, None), (4, None), (8, None)}
-
-
 def test_a_sliding_window_makes_rope_flat_and_is_what_the_model_does_itself(corpus: Corpus) -> None:
     model = Decoder("rope", Text().shape(TINY), hidden=32, seed=0).eval()
     bits = {(v.view, v.length): torch.tensor(v.values) for v in evaluated(model, corpus) if v.metric == "bits"}
@@ -186,16 +150,6 @@ def test_bytes_out_of_sight_are_not_read(spec: str) -> None:
             changed = tokens.clone()
             changed[:, first] += 1
             assert (sliding(changed % 256) != sliding(tokens)).any()
-
-
-def test_a_model_that_reckons_with_bytes_out_of_sight_reads_them_all() -> None:
-    def counting(tokens: Tensor, window: int, start: int = 0) -> Tensor:
-        return tokens.float().cumsum(1)[..., None].expand(-1, -1, 256)
-
-    tokens = torch.randint(1, 256, (3, 64))
-    sliding = SlidingWindowModel(counting, window=8, scored=4, layers=2)
-    assert torch.equal(sliding(tokens), counting(tokens, 8)[:, -4:])
-    assert not sliding.local
 
 
 def test_a_probe_is_the_first_length_on_windows_of_different_documents(corpus: Corpus) -> None:
@@ -226,18 +180,6 @@ def test_a_batch_is_a_function_of_seed_and_step_alone(corpus: Corpus) -> None:
     assert (pieces[:, 0].unique().tolist(), pieces[:, -1].max()) == ([0, 1], 9)
 
 
-def test_the_loss_is_that_of_the_next_byte(corpus: Corpus) -> None:
-    batch = Text().batch(corpus, TINY, 0, 0)
-    assert Text().loss(Recorder(), batch).item() == pytest.approx(math.log(256))
-    assert Text().amount(TINY) == 4 * 8
-
-
-def test_forwards_are_bounded_by_tokens_and_by_scores() -> None:
-    assert [len(part) for part in batches_within(range(20), 1024, 4)] == [8, 8, 4]
-    assert [len(part) for part in batches_within(range(600), 64, 1)] == [256, 256, 88]
-    assert [len(part) for part in batches_within(range(3), 32_768, 16)] == [1, 1, 1]
-
-
 def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     for document in documents(30, 200):
@@ -251,55 +193,3 @@ def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often
     assert config.deciding() == replace(config, options=TextOptions()).deciding()
     with pytest.raises(ValueError, match=r"2\.\d times, more than the 2 of --max-epochs: give at least"):
         Text().data(str(tmp_path / "texts"), config)
-
-
-def test_documents_shorter_than_a_training_piece_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [*documents(40, 20), *(document._replace(held_out=True) for document in documents(80, 100)[40:])]
-    monkeypatch.setattr(
-        "posenc.lab.tasks.text.read_source", lambda name: Source(name, texts, True, within_documents=True)
-    )
-    with pytest.raises(ValueError, match="no training document of made-up is longer than --train-length 20"):
-        Text().data("made-up", TINY.replaced({"train_length": 20}))
-    assert Text().data("made-up", TINY).identity()["pieces"] == "inside one document"
-
-
-def test_half_of_a_trained_length_must_be_whole() -> None:
-    for length in (7, 2):
-        with pytest.raises(ValueError, match=f"--train-length {length}: an even number of at least 4"):
-            Text().check(TINY.replaced({"train_length": length}))
-
-
-@pytest.mark.parametrize(
-    ("name", "windows", "seeds"), [("quick", 96, 1), ("standard", 1000, 3), ("full", 32, 1), ("llama-125m", 256, 1)]
-)
-def test_profiles_can_be_run(name: str, windows: int, seeds: int) -> None:
-    profile = Text().profile(name)
-    profile.config.check()
-    Text().check(profile.config)
-    assert (profile.config.evaluation.windows, profile.seeds) == (windows, seeds)
-    planned = Text().plan(profile.encodings, profile.config)
-    assert {"nope", "rope", "alibi", "t5", "fox"} <= {plan.spec for plan in planned}
-    assert all(plan.base is None for plan in planned)
-
-
-def test_the_profile_of_a_small_llama_has_its_size_and_batch() -> None:
-    config = Text().profile("llama-125m").config
-    vocabulary = vocabulary_of(config.options.tokens)  # type: ignore[attr-defined]
-    small = Text().model("rope", config.replaced({"layers": 1}), None, 0)  # type: ignore[arg-type]
-    of_embeddings = 2 * vocabulary * config.model.dim
-    layer = small.parameter_counts()[0] - of_embeddings - config.model.dim
-    assert 12 * layer + of_embeddings + config.model.dim == 124_275_456
-    assert config.model.hidden == 2048
-    config.replaced({"processes": 8, "gradient_accumulation_steps": 4}).check()
-    tokens = config.training.steps * Text().amount(config)
-    assert 20 < tokens / 124e6 < 22
-
-
-def test_n_grams_are_counted_in_no_more_than_fits(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    def orders(steps: int) -> Sequence[float]:
-        values = Text().baselines(corpus, TINY.replaced({"steps": steps}))
-        return next(v.values for v in values if v.metric == NGRAM_ORDERS)
-
-    monkeypatch.setattr("posenc.lab.tasks.text.NGRAM_TOKENS", 3 * 32)
-    assert orders(3) == orders(10)
-    assert orders(2) != orders(3)

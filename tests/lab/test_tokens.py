@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.lab.conftest import run, typed
+from tests.lab.conftest import typed
 from tests.lab.test_corpora import documents, words
 from torch import Tensor
 
@@ -25,7 +20,7 @@ from posenc.hf.byte_level import byte_letters
 from posenc.lab import commands
 from posenc.lab.data.corpus import Corpus, load_corpus, make_corpus
 from posenc.lab.data.documents import Document, Source
-from posenc.lab.data.tokens import encode_stream, encode_texts, token_bytes, train_tokenizer, vocabulary_of
+from posenc.lab.data.tokens import encode_stream, encode_texts, token_bytes, train_tokenizer
 from posenc.lab.metrics import REACH, UNIGRAM
 from posenc.lab.run.folder import read_run, records_of
 from posenc.lab.tasks.text import Text, score_windows
@@ -67,19 +62,6 @@ def test_encoding_loses_nothing_and_the_first_tokens_are_the_bytes() -> None:
     assert stream.offsets[-1] == len(b"\0".join(texts[:2]))
 
 
-def test_training_is_the_same_in_another_process(tmp_path: Path) -> None:
-    (tmp_path / "texts.json").write_text(json.dumps([text.decode() for text in TEXTS]))
-    program = (
-        "import hashlib, json, sys; from posenc.lab.data.tokens import train_tokenizer\n"
-        "texts = [text.encode() for text in json.load(open(sys.argv[1]))]\n"
-        "print(hashlib.sha256(train_tokenizer(400, texts)).hexdigest())"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "RAYON_NUM_THREADS": "3"}
-    command = [sys.executable, "-c", program, str(tmp_path / "texts.json")]
-    other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-    assert hashlib.sha256(train_tokenizer(400, TEXTS)).hexdigest() == other
-
-
 def test_the_training_split_alone_decides_the_pairs(corpus: Corpus) -> None:
     def corpus_with(held_out: bytes) -> Corpus:
         texts = [*documents(40, 800), Document("zz", held_out, held_out=True)]
@@ -88,25 +70,6 @@ def test_the_training_split_alone_decides_the_pairs(corpus: Corpus) -> None:
     tokenizer = corpus_with(words(800, "a")).tokenizer
     assert corpus_with(b"zqzq " * 160).tokenizer == tokenizer
     assert b"zq" not in pieces_of(corpus)
-
-
-@pytest.mark.parametrize("tokens", ["bpe:256", "bpe:131073", "bpe:x", "bpe", "words", ""])
-def test_what_is_no_vocabulary_is_refused(tokens: str) -> None:
-    with pytest.raises(ValueError, match=f"--tokens {tokens}: bytes is needed, or bpe:N .* 257 to 131072"):
-        Text().check(TINY.replaced({"tokens": tokens}))
-    assert (vocabulary_of("bytes"), vocabulary_of("bpe:4096")) == (256, 4096)
-
-
-def test_a_vocabulary_that_the_text_cannot_fill_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"has pairs for a vocabulary of (\d+) alone: give more text, or at most bpe"):
-        train_tokenizer(5000, TEXTS[:1])
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match=r"--tokens bpe:300 needs tokenizers: pip install 'posenc\[lab\]'"):
-        train_tokenizer(300, TEXTS)
-    assert vocabulary_of("bpe:300") == 300
 
 
 def test_windows_are_tokens_of_one_document_and_none_is_scored_twice(corpus: Corpus) -> None:
@@ -149,33 +112,6 @@ def test_bits_per_byte_and_perplexity_are_those_of_a_plain_count(corpus: Corpus)
     assert Text().loss_unit_of(corpus) == pytest.approx(
         math.log(2) * sum(len(pieces[t]) for t in corpus.train.tolist()) / len(corpus.train)
     )
-
-
-def test_a_corpus_of_byte_pairs_comes_back_and_another_tokenizer_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    corpus.save(tmp_path)
-    loaded = load_corpus(tmp_path)
-    assert torch.equal(loaded.train, corpus.train)
-    assert torch.equal(loaded.validation, corpus.validation)
-    assert loaded.identity() == corpus.identity()
-    assert loaded.identity()["tokenizer_sha256"] == hashlib.sha256(corpus.tokenizer).hexdigest()
-    other = json.dumps(json.loads(corpus.tokenizer)).encode()
-    for change in (lambda path: path.write_bytes(other), Path.unlink):
-        change(tmp_path / "tokenizer.json")
-        with pytest.raises(ValueError, match="tokenizer is truncated or not of this run"):
-            load_corpus(tmp_path)
-        corpus.save(tmp_path)
-    (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:-3])
-    with pytest.raises(ValueError, match="train is truncated"):
-        load_corpus(tmp_path)
-
-
-def test_byte_pairs_have_a_perplexity_and_are_counted_in_tokens() -> None:
-    in_bytes = TINY.replaced({"tokens": "bytes"})
-    assert TINY.deciding() == {**in_bytes.deciding(), "tokens": "bpe:300"}
-    metrics = [[metric.name for metric in Text().metrics_of(config)] for config in (in_bytes, TINY)]
-    assert metrics == [["bits"], ["bits", "perplexity"]]
-    assert Text().curves_of(TINY)[0].axis == "position in the text, tokens"
-    assert (Text().speed_unit(in_bytes), Text().speed_unit(TINY)) == ("bytes", "tokens")
 
 
 def on_text(out: Path, *more: str, tokens: str = "bpe:300") -> list[str]:
@@ -230,14 +166,3 @@ def test_a_run_on_byte_pairs_is_measured_reported_continued_and_exported(
     assert model(torch.tensor([tokens[:16]])).logits.shape == (1, 16, 300)
     (out / "data" / "tokenizer.json").write_bytes(b"{}")
     assert commands.run(["export", str(out), "--to", str(tmp_path / "again")]) == 2
-
-
-def test_tokens_are_no_option_of_other_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path / "run", "--tokens", "bpe:300") == 2
-    assert "--tokens: --task copy has no such number" in capsys.readouterr().err
-
-
-def test_documents_that_are_no_utf8_are_left_out_and_counted() -> None:
-    texts = [*documents(40, 800), Document("latin", b"caf\xe9 " * 200)]
-    corpus = make_corpus(Source("made up", texts, True), window=33, windows=12, scored=4, tokens="bpe:300")
-    assert "1 documents not in UTF-8 left out" in corpus.facts()["tokens"]

@@ -27,8 +27,8 @@ from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.job import Job, open_job, read_rows
 from posenc.lab.run.joint import check_sharding, finish_gradients, gathered, shard
-from posenc.lab.run.run_job import data_of, run_job
-from posenc.lab.run.train import StepReport, StoppedError, lr_at, make_accelerator, make_optimizer, train
+from posenc.lab.run.run_job import run_job
+from posenc.lab.run.train import StoppedError, make_accelerator, make_optimizer, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
 from posenc.lab.tasks.task import Data
@@ -97,45 +97,11 @@ def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> 
     assert not (folder / "progress.json").exists()
 
 
-def test_steps_after_the_last_checkpoint_are_made_again(make_job: MakeJob) -> None:
-    job, folder = make_job("rope", checkpoint_every=5)
-    data = data_of(folder, job)
-
-    class PowerCutError(Exception):
-        pass
-
-    def cut(report: StepReport) -> None:
-        if report.step == 8:
-            raise PowerCutError
-
-    with pytest.raises(PowerCutError):
-        train(job, data, folder, make_accelerator(job.config), on_step=cut)
-    steps: list[int] = []
-    train(job, data, folder, make_accelerator(job.config), on_step=lambda report: steps.append(report.step))
-    assert steps == list(range(6, 13))
-
-
-def test_a_finished_job_is_not_trained_again(make_job: MakeJob) -> None:
-    _, folder = make_job("rope")
-    run_job(folder, ["rope"])
-    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"}
-    run_job(folder, ["rope"])
-    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"} == written
-
-
 def test_two_workers_never_run_one_job(make_job: MakeJob) -> None:
     _, folder = make_job("nope")
     with filelock.FileLock(folder / "lock"), pytest.raises(ValueError, match="in use by another process"):
         run_job(folder, ["nope"], lock_seconds=0.1)
     assert not (folder / "checkpoint.pt").exists()
-
-
-def test_other_data_in_the_folder_of_the_run_are_refused(make_job: MakeJob) -> None:
-    _, folder = make_job("nope")
-    for path in (folder.parent.parent / "data").glob("*.bin"):
-        path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="data"):
-        run_job(folder, ["nope"])
 
 
 class Exploding(Copy):
@@ -161,15 +127,6 @@ def test_encodings_learn_at_their_own_rate_and_are_not_decayed() -> None:
     encoding_groups = [(group["multiplier"], group["weight_decay"]) for group in groups if group["name"] == "encoding"]
     assert encoding_groups == [(10.0, 0.0), (30.0, 0.0)]
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
-
-
-def test_the_rate_rises_stays_and_falls() -> None:
-    training = tiny(steps=100, warmup=10, decay=0.4, lr=1.0).training
-    rates = [lr_at(step, training) for step in range(100)]
-    assert rates[0] == pytest.approx(1 / 11)
-    assert rates[10:60] == [1.0] * 50
-    assert rates[-1] == pytest.approx(1 / 41)
-    assert rates[60:] == sorted(rates[60:], reverse=True)
 
 
 def test_all_encodings_begin_with_the_same_shared_weights() -> None:

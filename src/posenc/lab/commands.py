@@ -15,7 +15,7 @@ from posenc.lab.run.stopping import FailedJobsError, StoppedByUserError
 BAD_INPUT, FAILED = 2, 1  # exit codes
 MODULES = {  # each with a function NAME_command; loaded when it is asked for
     "compare": "posenc.lab.compare",
-    "report": "posenc.lab.report_command",
+    "report": "posenc.lab.compare",
     "tune": "posenc.lab.tune",
     "cost": "posenc.lab.cost",
     "export": "posenc.lab.export",

@@ -1,4 +1,4 @@
-"""``posenc compare`` from beginning to end: plan, jobs, report; of one task, or of several panels one after the other.
+"""``posenc compare`` from beginning to end, plan, jobs and report; and ``posenc report``, which writes one again.
 
 A report is written whenever a job has ended, without charts, and when the last one has ended or the command is stopped,
 with them. So whatever ends a run leaves a report of what is finished.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, with_numbers
 from posenc.lab.config import Machine, Profile
@@ -25,7 +25,7 @@ from posenc.lab.report.numbers import build_table
 from posenc.lab.report.page import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table, unit_of
 from posenc.lab.run import joint
-from posenc.lab.run.folder import FILE, Run, collect_records, read_run
+from posenc.lab.run.folder import FILE, Run, collect_records, pooled, read_run
 from posenc.lab.run.job import Work
 from posenc.lab.run.planning import (
     PANELS,
@@ -195,7 +195,7 @@ def compare(
                 console.print(f"Panel {number} of {len(requests)}: {request.profile.config.task}")
             folders.append(request.out)
             prepared, works, finished = joint.from_first(partial(_plan, request, console))
-            so_far = partial(_so_far, folders, out)
+            so_far = partial(_report_so_far, folders, out)
             failures += run_jobs(prepared, works, finished, executor, workers, console, so_far)
     except KeyboardInterrupt:
         if joint.is_first():
@@ -229,34 +229,24 @@ def _plan(request: RunRequest, console: Console) -> tuple[PreparedRun, list[Work
 
 def run_jobs(
     prepared: PreparedRun, works: list[Work], finished: int, executor: Executor, workers: int | None, console: Console,
-    so_far: Callable[[], RenderableType | None],
+    on_end: Callable[[], object],
 ) -> list[str]:  # fmt: skip
-    """Run what remains to be done; returns a line for each job that failed.
-
-    ``so_far`` is called whenever a job has ended, and returns the table that is shown while others run.
-    """
+    """Run what remains to be done; returns a line for each job that failed. ``on_end``: whenever a job has ended."""
     if not works:
         console.print(f"All jobs of {prepared.out} are finished already.")
         return []
-    share = prepared.task.train_share(prepared.config)
     resources = Resources.of(prepared.config.machine, workers, prepared.out)
-    with Display(console, works, finished, share, so_far) as display:
-        resources = dataclasses.replace(resources, remark=console.print, progress=display.poll)
-        with started(executor, resources):
-            jobs = "1 job" if len(works) == 1 else f"{len(works)} jobs"
-            console.print(f"{jobs}, {executor.name}; results in {prepared.out}")
-            at_a_time = workers if executor.has_queue else resources.workers
-            return map_jobs(executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print)
+    resources = dataclasses.replace(resources, remark=console.print)
+    with Display(console, works, finished, on_end) as display, started(executor, resources):
+        console.print(f"{len(works)} job{'s' * (len(works) > 1)}, {executor.name}; results in {prepared.out}")
+        at_a_time = workers if executor.has_queue else resources.workers
+        return map_jobs(executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print)
 
 
-def _so_far(folders: Sequence[Path], out: Path) -> RenderableType | None:
-    """Write the report of what is finished, without charts; the table of the run that goes on."""
-    runs = _runs(folders) if joint.is_first() else []
-    if not runs:
-        return None
-    write_report(runs, out, drawn=False)
-    last = runs[-1]
-    return terminal_table(last, build_table(last)) if last.path == folders[-1] else None
+def _report_so_far(folders: Sequence[Path], out: Path) -> None:
+    """Write the report of what is finished, without charts."""
+    if joint.is_first() and (runs := _runs(folders)):
+        write_report(runs, out, drawn=False)
 
 
 def finish(folders: Sequence[Path], out: Path, console: Console) -> None:
@@ -284,3 +274,41 @@ def _runs(folders: Sequence[Path]) -> list[Run]:
     """The runs that have records."""
     runs = [read_run(folder) for folder in folders if (folder / FILE).is_file()]
     return [run for run in runs if not run.records.empty]
+
+
+def report_command(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders of posenc compare. Runs with the same settings and data share one table; other runs are "
+            "compared on one page.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write the report to. Default: the run's folder; for several runs, posenc-report.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write the report of one run again, or of several runs together."""
+    runs = read_runs(folders)
+    report(runs, out or (folders[0] if len(folders) == 1 else Path("posenc-report")), plain_console())
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs of some folders, joined where they belong together; a folder of panels stands for theirs.
+
+    Raises:
+        ValueError: naming a folder with nothing to report, or a file that posenc did not write.
+    """
+    runs = list[Run]()
+    for given in dict.fromkeys(folders):
+        panels = [given / name for name in PANELS if (given / name / FILE).is_file()]
+        for folder in [given] if (given / FILE).is_file() or not panels else panels:
+            runs.append(read_run(folder))
+            if runs[-1].records.empty:
+                raise ValueError(f"{folder}: no job is finished yet, so there is nothing to report")
+    return pooled(runs)

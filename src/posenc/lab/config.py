@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
@@ -244,7 +244,6 @@ class Config:
 
 
 PARTS = ("model", "training", "evaluation", "options", "machine")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -268,20 +267,25 @@ class ConfigRecord(TypedDict):
     machine: dict[str, Any]
 
 
-def config_of(record: object, options: type[Options], path: Path) -> Config:
-    """A configuration from plain data of a file, each number validated; a ValueError names the file."""
+def config_of(record: object, options_of: Callable[[str], type[Options]], path: Path) -> Config:
+    """A configuration from plain data of a file, each number validated; a ValueError names the file.
+
+    Args:
+        record: as `Config.record` makes it.
+        options_of: the class of a task's own numbers, by the task's name.
+        path: of the file.
+    """
     record = validated(path, ConfigRecord, record)
-    kinds = {"model": Model, "training": Training, "evaluation": Evaluation, "options": options, "machine": Machine}
-    parts: dict[str, Any] = {name: _part(kind, record[name], path) for name, kind in kinds.items()}  # type: ignore[literal-required]
+    kinds = {"model": Model, "training": Training, "evaluation": Evaluation, "machine": Machine}
+    kinds["options"] = options_of(record["task"])
+    parts: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        values = record[name]  # type: ignore[literal-required]
+        validated(path, kind, values)  # the values stay as they stand in the file: 1 and 1.0 are two identities
+        parts[name] = kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
     config = Config(record["task"], **parts)
     try:
         config.check()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return config
-
-
-def _part(kind: type[T], record: Mapping[str, Any], path: Path) -> T:
-    """One part of a configuration. Its values stay as they stand in the file: 1 and 1.0 are two identities."""
-    validated(path, kind, record)
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})

@@ -45,7 +45,7 @@ from posenc.lab.report.tables import TextTable, markdown
 from posenc.lab.run.machine import describe_machine, describe_versions, device_of
 from posenc.lab.run.stopping import stoppable
 from posenc.lab.specs import Shape, build_encodings, plugin_names
-from posenc.lab.tasks.context_extension import BASE, DISTANCES, METHODS, check_row, moved, parse_row, scaling
+from posenc.lab.tasks.extension import BASE, DISTANCES, METHODS, check_row, moved, parse_row, scaling
 from posenc.layers import KVCache, SelfAttention
 from posenc.rotary.rope import RoPE
 

@@ -114,7 +114,7 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
     trials = [trial for planned in prepared.planned for trial in _trials(prepared, planned, rates)]
     works = [work for job, planned in trials if (work := work_of(prepared, job, planned))]
     resources, executor = Resources.of(prepared.config.machine, workers, prepared.out), make_executor("local", {})
-    with Display(console, works, 0, 1.0, lambda: None) as display, started(executor, resources):
+    with Display(console, works, 0, lambda: None) as display, started(executor, resources):
         failures = map_jobs(executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print)
     for line in failures:  # such a training has no loss
         console.print(line)

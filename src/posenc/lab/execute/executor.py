@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -59,7 +58,6 @@ class Resources:
         gpus: GPUs to share among the jobs; 0 for none.
         folder: of the run; every job's folder is inside it.
         remark: prints a line for the user.
-        progress: shows the state of the jobs with these names; for executors that run a job within `Executor.submit`.
     """
 
     workers: int
@@ -67,7 +65,6 @@ class Resources:
     gpus: int = 0
     folder: Path = Path()
     remark: Callable[[str], None] = lambda line: None
-    progress: Callable[[list[str]], None] = lambda names: None
 
     @classmethod
     def of(cls, machine: Machine, workers: int | None, folder: Path) -> Resources:
@@ -106,7 +103,7 @@ class InProcess(Executor):
         """Run a job to its end."""
         future: futures.Future[None] = futures.Future()
         try:
-            run_work(work, partial(self.resources.progress, [work.name]))
+            run_work(work)
             future.set_result(None)
         except ValueError as error:  # of this job; any other error ends the command on all ranks
             future.set_exception(error)
@@ -138,12 +135,10 @@ def started(executor: Executor, resources: Resources) -> Iterator[Executor]:
         executor.stop()
 
 
-def run_work(
-    work: Work, on_progress: Callable[[], None] = lambda: None, should_stop: Callable[[], bool] = lambda: False
-) -> None:
+def run_work(work: Work, should_stop: Callable[[], bool] = lambda: False) -> None:
     """Run a job to its records, in this process."""
     with allow_imports(work.plugins):
-        run_job(work.folder, work.rows, trackers=work.trackers, on_progress=on_progress, should_stop=should_stop)
+        run_job(work.folder, work.rows, trackers=work.trackers, should_stop=should_stop)
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -159,12 +159,6 @@ class Table:
         return int(times) if times.is_integer() else times
 
     @property
-    def used_contexts(self) -> tuple[int, int] | None:
-        """The fewest and most tokens of context that models of a row use; None without reach in the records."""
-        used = [row.reach.used for row in self.full_rows if row.reach is not None]
-        return (min(used), max(used)) if used else None
-
-    @property
     def full_rows(self) -> list[Row]:
         """The rows under full attention, one for each encoding."""
         return [row for row in self.rows if row.view == FULL]
@@ -186,11 +180,6 @@ NamedTables = Mapping[str, tuple[Run, Table]]  # runs with their tables, by a la
 
 
 # ---- Learning ----
-
-
-def best_of(values: Sequence[float], metric: Metric) -> float:
-    """The best of some values; NaN for none."""
-    return (min if metric.better == "lower" else max)(values, default=math.nan)
 
 
 def reaches(value: float, threshold: float | None, metric: Metric) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,48 +37,35 @@ class DecidingNumbers(TypedDict):
     lengths: Annotated[tuple[Annotated[int | float, Field(gt=0, le=2**24)], ...], Field(min_length=1)]
 
 
-class RunRecord(TypedDict):
-    """What run.json holds."""
+@dataclass(frozen=True)
+class RunRecord:
+    """What run.json holds: the facts that a report states."""
 
-    format: Literal["posenc-lab-run/2"]
     words: Words
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1, max_length=100)]
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1, max_length=100)]  # the first one decides
     curves: Annotated[tuple[Curve, ...], Field(max_length=100)]
-    numbers: Annotated[dict[str, Any], Field(max_length=1000)]  # `Config.deciding`; see `DecidingNumbers`
-    rounding: dict[str, str | int | bool]
-    shown: Facts
-    data: Facts
-    facts: Facts
+    numbers: Annotated[dict[str, Any], Field(max_length=1000)]  # what decides a result, by name: `Config.deciding`
+    shown: Facts  # every number in words
+    data: Facts  # hashes of the data by name
+    facts: Facts  # of the data, in words
     versions: Facts
     machine: Facts
     command: str
-    rates: Facts
-    tuning: Facts
-    protocol: int
+    rates: Facts = field(default_factory=dict)  # tuned learning rates in words, by spec
+    tuning: Facts = field(default_factory=dict)  # how rates were tuned, in words, by spec
+    protocol: int = 0  # `posenc.lab.run.job.PROTOCOL` of the version that computed it
+    rounding: dict[str, str | int | bool] = field(default_factory=dict)  # the machine's part of the configuration
+    format: Literal["posenc-lab-run/2"] = FORMAT
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(RunRecord):
     """The records of a run, and the facts that a report states with them."""
 
-    path: Path
-    words: Words
-    metrics: tuple[Metric, ...]  # the first one decides
-    curves: tuple[Curve, ...]
-    numbers: dict[str, Any]  # what decides a result, by name: `Config.deciding`
-    shown: dict[str, str]  # every number in words
-    data: dict[str, str]  # hashes of the data by name
-    facts: dict[str, str]  # of the data, in words
-    versions: dict[str, str]
-    machine: dict[str, str]
-    command: str
-    rates: dict[str, str] = field(default_factory=dict)  # tuned learning rates in words, by spec
-    tuning: dict[str, str] = field(default_factory=dict)  # how rates were tuned, in words, by spec
-    protocol: int = 0  # `posenc.lab.run.job.PROTOCOL` of the version that computed it
-    rounding: dict[str, Any] = field(default_factory=dict, compare=False)  # the machine's part of the configuration
+    path: Path = Path()
     remarks: tuple[str, ...] = ()  # on where the rows come from
     records: pd.DataFrame = field(default_factory=empty, repr=False)
-    baselines: pd.DataFrame = field(default_factory=empty, repr=False)  # records of n-grams: `posenc.lab.run.baselines`
+    baselines: pd.DataFrame = field(default_factory=empty, repr=False)  # records of n-grams, and of the majority class
 
     @property
     def task(self) -> str:
@@ -120,16 +107,10 @@ class Run:
         return length
 
 
-def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
-    """Write run.json; ``machine`` is what changes the rounding of a result."""
-    record = {
-        "format": FORMAT, "words": asdict(run.words), "metrics": [asdict(m) for m in run.metrics],
-        "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
-        "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
-        "machine": run.machine, "command": run.command, "rates": run.rates,
-        "tuning": run.tuning, "protocol": run.protocol,
-    }  # fmt: skip
-    write_json(run.path / FILE, record)
+def write_run(run: Run) -> None:
+    """Write run.json."""
+    record = RunRecord(**{f.name: getattr(run, f.name) for f in fields(RunRecord)})
+    write_json(run.path / FILE, json.loads(json.dumps(asdict(record))))
 
 
 def read_run(path: Path) -> Run:
@@ -138,14 +119,12 @@ def read_run(path: Path) -> Run:
     if not file.is_file():
         raise ValueError(f"{path}: nothing to report; the folder of a run, with its {FILE}, is needed")
     record = read_record(file, RunRecord)
-    numbers = {name: tuple(value) if isinstance(value, list) else value for name, value in record["numbers"].items()}
+    numbers = {name: tuple(value) if isinstance(value, list) else value for name, value in record.numbers.items()}
     validated(file, DecidingNumbers, numbers)
     records = records_of(path)
     of_baselines = records["job"] == BASELINES
     return Run(
-        path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
-        record["facts"], record["versions"], record["machine"], record["command"], record["rates"], record["tuning"],
-        record["protocol"], rounding=record["rounding"], records=records[~of_baselines],
+        **{**vars(record), "numbers": numbers}, path=path, records=records[~of_baselines],
         baselines=records[of_baselines],
     )  # fmt: skip
 

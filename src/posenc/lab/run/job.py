@@ -3,7 +3,6 @@
 OUT/run.json, OUT/records.parquet     see `posenc.lab.run.folder`
 OUT/data/                             what is trained on and measured with; the task says what lies where
 OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  progress.json  log.txt  lock
-OUT/replaced/<spec>-seed<k>-<id>/     jobs of a user's class whose file has changed since
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import filelock
 import pandas as pd
-from pydantic import Field
-from typing_extensions import TypedDict
+from pydantic import Field, PlainValidator
 
 from posenc.lab.config import Config, config_of
 from posenc.lab.files import MOST_SEEDS, Factors, Facts, Spec, read_json, validated, write_json
@@ -37,18 +34,19 @@ PROTOCOL = 1
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides the numbers of one training."""
+    """Everything that decides the numbers of one training; job.json holds it."""
 
-    spec: str
-    seed: int
-    config: Config  # of this training
-    base: str  # the spec whose trained weights it starts from; empty: random ones
-    data: dict[str, str]  # names and SHA-256 of the data
-    versions: dict[str, str]  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
+    spec: Spec
+    seed: Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
+    config: Annotated[Config, PlainValidator(lambda record: record)]  # of this training; read by `config_of`
+    base: Spec | Literal[""]  # the spec whose trained weights it starts from; empty: random ones
+    data: Facts  # names and SHA-256 of the data
+    versions: Facts  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
     protocol: int = PROTOCOL
-    code: dict[str, str] = field(default_factory=dict)  # hashes of the files of a user's classes that it uses
-    tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.run.tuned`
-    trial: str = ""  # distinguishes several jobs of one spec and seed
+    code: Facts = field(default_factory=dict)  # hashes of the files of a user's classes that it uses
+    tuned: Factors = field(default_factory=dict)  # see `posenc.lab.run.tuned`
+    trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")] = ""  # tells jobs of one spec and seed apart
+    format: Literal["posenc-lab-job/2"] = FORMAT
 
     @property
     def name(self) -> str:
@@ -86,28 +84,6 @@ class Work(NamedTuple):
         return self._replace(folder=self.folder.resolve(), plugins=plugins)
 
 
-class JobRecord(TypedDict):
-    """What job.json holds; its configuration is validated by its task."""
-
-    format: Literal["posenc-lab-job/2"]
-    spec: Spec
-    seed: Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
-    config: dict[str, Any]
-    base: Spec | Literal[""]
-    data: Facts
-    versions: Facts
-    protocol: int
-    code: Facts
-    tuned: Factors
-    trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")]
-
-
-class TaskOfJob(TypedDict):
-    """The task in a configuration."""
-
-    task: Spec
-
-
 def folder_name(spec: str) -> str:
     """A spec as part of a folder's name on any system."""
     return spec.replace(":", ".").replace("/", "~")
@@ -120,25 +96,21 @@ def job_folders(out: Path) -> list[Path]:
 
 def open_job(out: Path, job: Job) -> Path:
     """The folder of a job, created if needed; a ValueError if it holds another configuration."""
-    folder, earlier = out / "jobs" / job.name, _replaced_folder(out, job)
-    if earlier.exists() and not folder.exists():
-        earlier.rename(folder)
+    folder = out / "jobs" / job.name
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     if path.exists():
         refuse_difference(path, read_job(folder).deciding(), job.deciding())
     else:
-        write_json(path, {"format": FORMAT, **job.record()})
+        write_json(path, job.record())
     return folder
 
 
 def read_job(folder: Path) -> Job:
     """The job of a folder, from its job.json; every name in it is checked, and none is imported."""
     path = folder / FILE
-    entries = dict(validated(path, JobRecord, read_json(path)))
-    task = validated(path, TaskOfJob, entries["config"])["task"]
-    del entries["format"]
-    return Job(**{**entries, "config": config_of(entries["config"], task_named(task).options, path)})  # type: ignore[arg-type]
+    job = validated(path, Job, read_json(path))
+    return replace(job, config=config_of(job.config, lambda task: task_named(task).options, path))
 
 
 def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
@@ -158,27 +130,6 @@ def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
 def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> None:
     """Write what was measured of a job."""
     write_records(folder / RECORDS, frame, {"identity": job.identity, "rows": rows})
-
-
-def set_aside(out: Path, code: Mapping[str, str], lock_seconds: float = LOCK_SECONDS) -> list[Path]:
-    """Move jobs whose plugins differ from the hashes in ``code`` to OUT/replaced; returns the new folders.
-
-    A ValueError names a job that another process still uses after ``lock_seconds``.
-    """
-    moved = []
-    for folder in job_folders(out) if code else ():
-        job = read_job(folder)
-        if all(code.get(name, digest) == digest for name, digest in job.code.items()):
-            continue
-        target = _replaced_folder(out, job)
-        target.parent.mkdir(exist_ok=True)
-        try:
-            with filelock.FileLock(folder / "lock", timeout=lock_seconds):
-                folder.rename(target)
-        except filelock.Timeout:
-            raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
-        moved.append(target)
-    return moved
 
 
 def check_code(job: Job) -> None:
@@ -204,10 +155,6 @@ def refuse_difference(path: Path, stored: Mapping[str, Any], current: Mapping[st
         raise ValueError(
             f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out"
         )
-
-
-def _replaced_folder(out: Path, job: Job) -> Path:
-    return out / "replaced" / f"{job.name}-{job.identity[:12]}"
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:

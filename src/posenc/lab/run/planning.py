@@ -18,7 +18,7 @@ from posenc.lab.metrics import BASELINES, Words
 from posenc.lab.plugins import import_allowlist, is_module_name
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import BASELINE_RECORDS, FILE, FORMAT, Run, read_run, write_run
-from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_rows, refuse_difference, set_aside
+from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_rows, refuse_difference
 from posenc.lab.run.joint import check_sharding
 from posenc.lab.run.machine import (
     DECIDING_LIBRARIES,
@@ -98,8 +98,6 @@ def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> Pre
     run = _open_run(request, task, config, data, versions)
     data.save(request.out / "data")
     console.print("; ".join(f"{name}: {fact}" for name, fact in list(data.facts().items())[:3]) + ".")
-    for folder in set_aside(request.out, code):
-        console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
     planned = task.plan(request.profile.encodings, config)
     return PreparedRun(task, config, request.data, data, planned, versions, code, request.out, run)
 
@@ -164,15 +162,14 @@ def make_folder(out: Path) -> None:
 
 def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versions: dict[str, str]) -> Run:
     """Write run.json, or check that the existing one describes the same run."""
-    path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
-    words = Words(task.name, task.title, task.question, task.shows)
-    tuned = {spec: describe_factors(factors) for spec, factors in factors_of(request.out).items() if factors}
+    path = request.out / FILE
     run = Run(
-        request.out, words, task.metrics_of(config), task.curves_of(config), config.deciding(), config.shown(),
-        data.identity(), data.facts(), versions, describe_machine(config.machine.device),
-        _repeatable(request.command, config), tuned,
-        dict(read_tuned(request.out).get("procedures", {})),
-        protocol=PROTOCOL,
+        words=Words(task.name, task.title, task.question, task.shows), metrics=task.metrics_of(config),
+        curves=task.curves_of(config), numbers=config.deciding(), shown=config.shown(), data=data.identity(),
+        facts=data.facts(), versions=versions, machine=describe_machine(config.machine.device),
+        command=_repeatable(request.command, config), protocol=PROTOCOL, rounding=config.rounding(), path=request.out,
+        rates={spec: describe_factors(own) for spec, own in factors_of(request.out).items() if own},
+        tuning=dict(read_tuned(request.out).get("procedures", {})),
     )  # fmt: skip
     if path.exists():
         before = read_run(request.out)
@@ -184,7 +181,7 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
         stored = {"protocol": before.protocol, "numbers": before.numbers, "data": before.data}
         current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
         stored |= {"versions": libraries, "rounding": before.rounding}
-        current |= {"versions": library_versions(), "rounding": rounding}
+        current |= {"versions": library_versions(), "rounding": run.rounding}
         refuse_difference(path, stored, current)
         commands = dict.fromkeys([*before.command.splitlines(), run.command])
         both = {name: _joined(before.versions.get(name), text) for name, text in versions.items()}
@@ -193,7 +190,7 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
         raise ValueError(
             f"--out {request.out}: the folder is not empty and holds no run of {FORMAT}; choose another one"
         )
-    write_run(run, machine=rounding)
+    write_run(run)
     return run
 
 

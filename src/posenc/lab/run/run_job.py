@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import filelock
 import pandas as pd
@@ -27,6 +26,7 @@ from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Task
 
 PROGRESS = "progress.json"
+TRAINING = 0.8  # share of a job that is training, about
 TRACE = 100  # points of a training's curves that are recorded
 TAIL = 0.05  # last share of the steps whose loss is that of the training
 
@@ -34,8 +34,7 @@ TAIL = 0.05  # last share of the steps whose loss is that of the training
 class ProgressRecord(TypedDict):
     """What progress.json holds."""
 
-    phase: Literal["train", "measure"]
-    share: Number  # of the phase that is done
+    share: Number  # of the job that is done
     detail: str
 
 
@@ -45,16 +44,14 @@ class Reporter:
 
     path: Path
     active: bool
-    on_progress: Callable[[], None]
     last: float = 0.0
 
-    def write(self, phase: str, share: float, detail: str) -> None:
-        """Report a job's ``phase`` ("train" or "measure"), the finished ``share`` of it (0 to 1), and a short text."""
+    def write(self, share: float, detail: str) -> None:
+        """Report the finished ``share`` of a job (0 to 1), and a short text."""
         now = time.monotonic()
         if self.active and now - self.last > 0.5:
             self.last = now
-            write_json(self.path, {"phase": phase, "share": share, "detail": detail})
-            self.on_progress()
+            write_json(self.path, {"share": share, "detail": detail})
 
 
 def run_job(
@@ -64,7 +61,6 @@ def run_job(
     accelerator: Accelerator | None = None,
     trackers: Sequence[str] = (),
     should_stop: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[], None] = lambda: None,
     lock_seconds: float = LOCK_SECONDS,
 ) -> None:
     """Train the job of a folder and evaluate ``rows`` on its weights; what is there already is not done again.
@@ -75,7 +71,6 @@ def run_job(
         accelerator: of this rank under torchrun; default a new one for this process.
         trackers: receive the numbers: `posenc.lab.run.tracking.TRACKERS`.
         should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
-        on_progress: called after progress.json was written.
         lock_seconds: to wait for another worker to let go of the folder.
 
     Raises:
@@ -85,7 +80,7 @@ def run_job(
     check_code(job)
     accelerator = make_accelerator(job.config) if accelerator is None else accelerator
     first = accelerator.is_main_process
-    report = Reporter(folder / PROGRESS, first, on_progress)
+    report = Reporter(folder / PROGRESS, first)
     lock = filelock.FileLock(folder / "lock") if first else None
     try:
         if lock:
@@ -116,7 +111,7 @@ def _complete(
     steps, metrics, per_second = job.config.training.steps, task.metrics_of(job.config), task.speed_unit(job.config)
 
     def on_step(now: StepReport) -> None:
-        report.write("train", now.step / steps, f"loss {now.loss:.3f}, {now.per_second:,.0f} {per_second}/s")
+        report.write(TRAINING * now.step / steps, f"loss {now.loss:.3f}, {now.per_second:,.0f} {per_second}/s")
         tracker.step(now, metrics[0].name, per_second)
 
     trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
@@ -145,7 +140,7 @@ def _with_progress(
     """What is measured, one after the other, with word of how far it is."""
     for values in measurements:
         yield values
-        report.write("measure", 0.5, f"{values.spec or job.spec} {values.view} {values.length:,}")
+        report.write(TRAINING, f"measuring {values.spec or job.spec} {values.view} {values.length:,}")
         if should_stop():
             raise StoppedError
 

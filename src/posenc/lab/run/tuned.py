@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from posenc.lab.files import Factors, Facts, Spec, read_record, write_json
 
 FORMAT, FILE, TRIALS = "posenc-lab-tuned/1", "tuned.json", "trials.csv"
-Tuned = dict[str, float]  # "lr", "own" or both; what is absent is as without tuning
+Tuned = Factors  # "lr", "own" or both; what is absent is as without tuning
 
 
 class TunedRecord(TypedDict):
@@ -37,7 +37,7 @@ def read_tuned(folder: Path) -> TunedRecord:
 
 def factors_of(folder: Path) -> dict[str, Tuned]:
     """The factors by spec."""
-    return {spec: {str(k): v for k, v in factors.items()} for spec, factors in read_tuned(folder)["encodings"].items()}
+    return read_tuned(folder)["encodings"]
 
 
 def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:

@@ -152,13 +152,6 @@ class Task(ABC):
         """What a batch holds, in the unit of ``per_second``."""
         return config.training.batch_size * config.training.train_length
 
-    def train_share(self, config: Config) -> float:
-        """Which share of a job's time is training, about; for a bar of progress."""
-        t, e = config.training, config.evaluation
-        training = 3 * t.steps * t.batch_size * t.train_length
-        measuring = len(self.views) * e.windows * sum(n * (1 + n / 1024) for n in config.tested)
-        return training / (training + measuring)
-
     @property
     def decides(self) -> Metric:
         """The metric that encodings are compared by."""
