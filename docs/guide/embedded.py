@@ -10,9 +10,9 @@ from typing import Any
 from guide.records import records_frame, run_of, runs
 from posenc.figures import alone, figure
 from posenc.lab.metrics import FULL, WINDOW
-from posenc.lab.report.numbers import Cell, Row, Table, build_table
+from posenc.lab.report.numbers import Row, Table, build_table
 from posenc.lab.run.folder import Run
-from posenc.lab.stats import Contrast
+from posenc.lab.stats import Contrast, Interval
 
 FIRST = {"rope": ("rope", FULL), "alibi": ("alibi", FULL)}  # baselines at the trained length, where no window hides any
 
@@ -76,7 +76,7 @@ def _contrasts(by_label: Mapping[str, Contrast | None]) -> list[list[Any]]:
     return [[name, *_rounded(c), c.significant] for name, c in by_label.items() if c is not None]
 
 
-def _rounded(estimate: Cell | Contrast) -> list[float]:
+def _rounded(estimate: Interval) -> list[float]:
     return _six_digits(estimate.mean, estimate.low, estimate.high)
 
 

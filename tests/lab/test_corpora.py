@@ -99,22 +99,6 @@ def test_a_folder_gives_its_texts_and_of_a_file_the_last_tenth_is_held_out(tmp_p
     assert train.text + held_out.text == texts["b.txt"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("nowhere", None, r"no file or folder .*python, documents are built in"),
-        ("", None, "holds no text"),
-        ("empty.txt", b"", "is empty"),
-        ("image.png", b"\x89PNG\0\xff", "not UTF-8 text"),
-    ],
-)
-def test_a_source_that_is_no_text_is_refused(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_source(str(tmp_path / name))
-
-
 def test_datasets_of_the_hub_tried_on_local_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

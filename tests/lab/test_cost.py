@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from posenc.lab import commands
-from posenc.lab.cost import DEFAULT, MEASURES, Conditions, Layer, encodings_of, measure
-from posenc.rotary.rope import RoPE
+from posenc.lab.cost import DEFAULT, MEASURES, Conditions, Layer, measure
 
 SMALL = Conditions(1, 64, 4, 4, 16, "cpu", torch.float32, 1)
 KEYS_AND_VALUES = 2 * 4 * 16 * 4  # bytes a token
@@ -35,13 +34,6 @@ def test_a_cache_keeps_keys_values_and_what_scores_read(name: str, more: int) ->
     assert Layer(name, SMALL).cache_bytes() == KEYS_AND_VALUES + more
     grouped = Conditions(1, 64, 4, 2, 16, "cpu", torch.float32, 1)
     assert Layer("rope", grouped).cache_bytes() == KEYS_AND_VALUES / 2
-
-
-def test_a_scaling_is_rope_with_it() -> None:
-    (yarn,), (plain,) = encodings_of("yarn", SMALL), encodings_of("rope", SMALL)
-    assert isinstance(yarn, RoPE)
-    assert isinstance(plain, RoPE)
-    assert not torch.equal(yarn.table(torch.tensor([5]))[0], plain.table(torch.tensor([5]))[0])
 
 
 def test_costs_are_absolute_and_against_nope() -> None:

@@ -29,7 +29,6 @@ from posenc.lab.tasks.extension import (
     moved,
     options_of,
     parse_row,
-    scaling,
     search_piece_ends,
     trained_of,
 )
@@ -110,14 +109,6 @@ def test_all_fine_tunings_have_one_budget_and_the_same_texts(corpus: Corpus) -> 
     assert not torch.equal(TASK.batch(corpus, continued, 0, 0)[0], TASK.batch(corpus, TINY, 0, 0)[0])  # nothing twice
 
 
-@pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex", "clipped", "drope")])
-def test_every_method_is_plain_rope_at_the_trained_length(method: str) -> None:
-    unscaled = RoPE(8).spectrum().theta
-    spectrum = RoPE(8, scaling=scaling(parse_row(method), 1, TRAINED)).spectrum(8)
-    torch.testing.assert_close(spectrum.theta, unscaled)
-    assert float(spectrum.gain) == 1.0
-
-
 def test_moved_distances_leave_the_model_as_it_was(corpus: Corpus) -> None:
     decoder = model(seed=3)
     before, tokens = set(decoder.state_dict()), torch.arange(32).view(1, 32)
@@ -137,14 +128,6 @@ def test_moved_distances_leave_the_model_as_it_was(corpus: Corpus) -> None:
         block.attention.encodings = torch.nn.ModuleList([encoding])
     alone.rotary = ()
     torch.testing.assert_close(decoder(tokens, moved=encoding), alone(tokens))
-
-
-def test_plain_rows_are_the_text_model() -> None:
-    tokens = torch.arange(32).view(2, 16)
-    extended, reference = model(seed=3), Decoder("rope", TASK.shape(TINY), hidden=TINY.model.hidden, seed=3).eval()
-    for window in (None, 5):
-        torch.testing.assert_close(extended(tokens, window), reference(tokens, window), rtol=0, atol=0)
-    assert set(extended.state_dict()) == set(reference.state_dict())
 
 
 def test_rows_differ_only_past_the_trained_length_and_rope_alone_has_a_window(corpus: Corpus) -> None:

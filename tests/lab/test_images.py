@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from posenc.lab.config import Config
 from posenc.lab.data.pictures import Part, Pictures, batch_index, digits, folder_pictures, load_pictures, read_picture
 from posenc.lab.metrics import FULL
-from posenc.lab.models.classifier import Classifier, convert
-from posenc.lab.tasks.images import FINER, LARGE, SHIFT, Images, inside, patches, views
+from posenc.lab.models.classifier import Classifier
+from posenc.lab.tasks.images import FINER, LARGE, SHIFT, Images, patches, views
 from posenc.positions import grid
 
 TASK, CPU = Images(), torch.device("cpu")
@@ -45,35 +45,6 @@ def test_numbers_follow_from_pictures_and_contradictions_are_named() -> None:
     for words, numbers in cases.items():
         with pytest.raises(ValueError, match=words):
             small(**numbers)
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ("rope", "positions of RoPE have 1 coordinates, positions of this task 2; --task text"),
-        ("fox", "ForgetGate reads the order of a text"),
-        ("yarn", "yarn extends the context of a trained model"),
-        ("abacus", "abacus: its positions"),
-        ("axial+liere", r"axial\+liere: its encodings read different coordinates \(tokens, unit\)"),
-    ],
-)
-def test_what_has_no_place_in_an_image_is_sent_back(spec: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TASK.plan([spec], small())
-
-
-def test_places_of_all_views() -> None:
-    assert set(TASK.views) == set(views(6, 2, (1, 3, 20)))
-    places = {name: [view.places for view in shown] for name, shown in VIEWS.items()}
-    assert torch.equal(places[FULL][0], grid(4, 4))
-    assert torch.equal(places["+20"][0], grid(4, 4) + 20)
-    assert places[FINER[0]][0].unique().tolist() == [0, 0.5, 1, 1.5, 2, 2.5, 3]
-    assert places[FINER[1]][0].unique().tolist() == list(range(7))
-    assert places[LARGE[0]][0].unique().tolist() == [-0.25 + i / 2 for i in range(8)]
-    assert places[LARGE[1]][0].unique().tolist() == list(range(8))
-    assert [n for n, p in places.items() if all(inside(q, 4) for q in p)] == [FULL, SHIFT, FINER[0], LARGE[0]]
-    unit, centres = (convert(grid(1, 4), convention, 4)[:, 1].tolist() for convention in ("unit", "centres"))
-    assert (unit, centres) == (pytest.approx([0, 1 / 3, 2 / 3, 1]), [0.125, 0.375, 0.625, 0.875])
 
 
 def test_patches_lie_where_their_places_say() -> None:

@@ -15,19 +15,27 @@ import torch
 from tests.lab.conftest import made_job
 
 from posenc.lab.files import write_json
-from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.run.job import Job, open_job, read_job, read_rows, write_rows
 from posenc.lab.run.records import empty
 from posenc.lab.run.run_job import run_job
+from posenc.lab.run.train import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.run.tuned import read_tuned
 
 MakeJob = Callable[..., tuple[Job, Path]]
 JobAndFolder = tuple[Job, Path]
 NAMES = (
-    "../../out", "..", "/etc/passwd", "C:\\Windows", "rope/../..", "a\\b", "rope\n", "", "rope\0", "Ünfug",
-    "rope+", "x" * 300, "mine:", ":Class", "a..b:C", "../mine:Steep", "rope@", "rope@1@2", "rope@x", 7, None, ["rope"],
-    "<script>alert(1)</script>", "rope seed",
-)  # fmt: skip
+    "../../out",
+    "/etc/passwd",
+    "C:\\Windows",
+    "rope\n",
+    "",
+    "Ünfug",
+    "x" * 300,
+    "../mine:Steep",
+    "rope@x",
+    7,
+    None,
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +112,8 @@ def test_names_are_checked_before_they_are_paths(folder: Path, name: object) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        {"seed": "../../x"}, {"seed": -1}, {"seed": True}, {"seed": 10**18}, {"seed": 1.5}, {"trial": "../../x"},
-        {"trial": 3}, {"code": ["mine:X"]}, {"data": {"a": 1}},
-        {"versions": "1"}, {"tuned": {"lr": -1.0}}, {"tuned": {"x": 1.0}},
-        {"tuned": 5}, {"config": 5}, {"config": {"task": "../text"}}, {"config": {"task": 1}}, {"base": "../x"},
-        {"protocol": "1"}, {"protocol": True}, {"format": "x"},
+        {"seed": "../../x"}, {"seed": 10**18}, {"trial": "../../x"}, {"code": ["mine:X"]}, {"tuned": {"lr": -1.0}},
+        {"tuned": {"x": 1.0}}, {"config": 5}, {"config": {"task": "../text"}}, {"base": "../x"}, {"format": "x"},
     ],
     ids=str,
 )  # fmt: skip

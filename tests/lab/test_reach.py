@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc.lab.models.decoder import Decoder
-from posenc.lab.models.reach import attention_mass
+from posenc.lab.models.decoder import Decoder, attention_mass
 from posenc.lab.specs import Shape
 
 SHAPE = Shape(16, 2, 2, 16)

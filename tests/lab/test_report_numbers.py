@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from posenc.lab.report.numbers import (
     Table,
     build_table,
     has_learned,
-    steps_to_learn,
 )
 from posenc.lab.run.folder import Run
 from posenc.lab.run.records import empty, records_frame
@@ -104,16 +102,6 @@ def table(frames: list[pd.DataFrame]) -> Table:
     return build_table(run_of(frames))
 
 
-def test_an_unfinished_run_is_judged_at_the_longest_length_that_is_measured(frames: list[pd.DataFrame]) -> None:
-    every = run_of(frames)
-    lengths = every.numbers["lengths"]
-    longer = dataclasses.replace(every, numbers={**every.numbers, "lengths": [*lengths, 2 * lengths[-1]]})
-    table = build_table(longer)
-    assert (longer.times, table.lengths) == (tuple(lengths), build_table(every).lengths)
-    assert [row.verdict.kind for row in table.rows] == [row.verdict.kind for row in build_table(every).rows]
-    assert Omission("not measured yet", (), (2 * lengths[-1],)) in table.omissions
-
-
 def test_rows_are_sorted_with_a_verdict_each(table: Table) -> None:
     assert [(row.spec, row.view, row.verdict.kind) for row in table.rows] == [
         ("fox", FULL, "falls"), ("t5", WINDOW, "not judged"), ("rope", WINDOW, "not judged"),
@@ -130,7 +118,7 @@ def test_cells_are_intervals_over_seeds_and_documents(table: Table, frames: list
     values = lines.pivot(index="seed", columns="item", values="value").to_numpy()
     expected, cell = mean_interval(values, TEXTS), row_of(table, "t5").cells[256]
     assert (cell.mean, cell.low, cell.high) == pytest.approx((expected.mean, expected.low, expected.high))
-    assert (cell.length, cell.seeds, cell.documents, cell.freedom) == (256, 4, 4, pytest.approx(expected.freedom))
+    assert (cell.seeds, cell.documents, cell.freedom) == (4, 4, pytest.approx(expected.freedom))
     seed_means = row_of(table, "t5").seed_means[256]
     assert list(seed_means) == [0, 1, 2, 3]
     assert np.mean(list(seed_means.values())) == pytest.approx(cell.mean)
@@ -240,18 +228,6 @@ def test_what_is_measured_once_a_training_and_its_probes() -> None:
     assert "probe" not in rope.training
 
 
-@pytest.mark.parametrize(
-    ("values", "steps"),
-    [([[0.2, 0.96, 0.97]], 20), ([[0.96, 0.2, 0.3]], None), ([[0.99, 0.96, 0.99], [0.1, 0.1, 0.1]], None), ([], None)],
-)
-def test_steps_to_learn_end_at_the_first_probe_after_which_all_have_learned(
-    values: list[list[float]], steps: int | None
-) -> None:
-    probes = [list(zip((10, 20, 30), training, strict=True)) for training in values]
-    assert steps_to_learn(probes, 0.95, RIGHT) == steps
-    assert steps_to_learn(probes, None, RIGHT) is None
-
-
 def test_a_task_is_learned_where_the_interval_lies_above_chance_and_the_majority_class() -> None:
     values = pd.Series([0.12, 0.13, 0.14, 0.15])
     interval = mean_interval(values.to_numpy()[None])
@@ -316,31 +292,6 @@ def test_far_context_of_a_task_is_judged_by_far_answers(right: float, kind: str)
     )
     assert row.far is not None
     assert (row.far.kind, row.far.bar) == (kind, RIGHT.chance)
-
-
-def test_the_practical_length_ends_before_the_first_length_beyond_the_margin() -> None:
-    def trained(seed: int, *means: float) -> pd.DataFrame:
-        chance = np.random.default_rng(seed)
-        values = [
-            Values("bits", list(mean + EASE + 0.002 * chance.normal(size=6)), 64 * 2**n, documents=TEXTS)
-            for n, mean in enumerate(means)
-        ]
-        return records_frame(values, job=f"{means}-{seed}", spec="rope", seed=seed)
-
-    for means, length in (
-        ((1.7, 1.7, 1.7, 1.7), 512), ((1.7, 1.7, 1.9, 1.7), 128), ((1.7, 1.9, 1.7, 1.7), 64),
-        ((1.7, 1.0, 1.0, 1.9), 256),
-    ):  # fmt: skip
-        table = build_table(run_of([trained(seed, *means) for seed in range(4)], lengths=(1, 2, 4, 8)))
-        assert row_of(table, "rope").practical_length == length
-
-
-def test_nothing_is_contrasted_above_the_entropy_of_single_tokens() -> None:
-    frames = [*several("rope", 1.7, UNIGRAM_BITS + 1, 1.7), *several("alibi", 1.7, 1.7, 1.7)]
-    table = build_table(run_of(frames))
-    assert row_of(table, "rope").contrasts == {}
-    assert row_of(table, "alibi").contrasts.keys() == {"rope under its window", OWN_WINDOW}
-    assert Omission("above unigram", ("rope (full)",)) in table.omissions
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from posenc.lab.metrics import FULL, WINDOW, Values
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.copy import Copy
-from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, SequenceData, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, SequenceData, Sequences
 
 NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
 TINY = {"windows": 6, "lengths": (1, 2, 4), "batch_size": 4, "dim": 16, "layers": 1, "heads": 2}
@@ -170,46 +169,12 @@ def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:
 @pytest.mark.parametrize(
     ("name", "numbers", "words"),
     [
-        ("passkey", {"needle": 0}, "--needle 0: at least 1"),
-        ("passkey", {"train_length": 8}, "--train-length 8: at least 10"),
-        ("flipflop", {"train_length": 63}, "--train-length 63: --task flipflop needs a multiple of 2"),
-        ("flipflop", {"ignored": 1.0}, "--ignored 1.0: at most 0.99"),
-        ("counting", {"limit": 0}, "--limit 0: at least 1"),
-        ("copy", {"lag": 0}, "--lag 0: at least 1"),
-        ("recall", {"pairs": 17}, "--pairs 17: at most --symbols 16"),
-        ("recall", {"train_length": 30}, "--train-length 30: at least 32"),
-        ("addition", {"train_length": 31}, "needs a multiple of 3"),
-        ("addition", {"shift": -1}, "--shift -1"),
-        ("copy", {"shift": 1}, "--shift: --task copy has no such number"),
+        ("passkey", {"train_length": 8}, "--train-length 8"),
+        ("flipflop", {"train_length": 63}, "--train-length 63"),
+        ("recall", {"pairs": 17}, "--pairs 17"),
+        ("copy", {"shift": 1}, "--shift"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(name: str, numbers: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         task_and_config(name, **numbers)
-
-
-ZEROS = torch.zeros(6, 64, dtype=torch.int64)
-EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + NO_ANSWER], 1)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (
-            DrawnSequences(ZEROS.float(), ZEROS),
-            r"drew tokens as torch.float32 \(6, 64\); torch.int64 \(6, 64\) is needed",
-        ),
-        (DrawnSequences(ZEROS, ZEROS[:, 1:]), r"drew answers as torch.int64 \(6, 63\)"),
-        (DrawnSequences(ZEROS + 16, ZEROS), "drew tokens 16 to 16; its vocabulary has 0 to 15"),
-        (DrawnSequences(ZEROS, ZEROS + NO_ANSWER), "drew a sequence of 64 tokens without an answer"),
-        (DrawnSequences(ZEROS, EARLY), "fewer than two sequences of 64 tokens have answers that count"),
-    ],
-)
-def test_a_puzzle_that_draws_wrong_sequences_is_refused(wrong: DrawnSequences, words: str) -> None:
-    class Wrong(Copy):
-        def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
-            return wrong
-
-    task, (_, config) = Wrong(), task_and_config("copy")
-    with pytest.raises(ValueError, match=words):
-        task.data("generated", config)

@@ -22,7 +22,6 @@ from posenc.lab.tasks.text import (
     SlidingWindowModel,
     Text,
     TextOptions,
-    draw_batch,
     score_windows,
     truncated_contexts,
 )
@@ -161,23 +160,6 @@ def test_a_probe_is_the_first_length_on_windows_of_different_documents(corpus: C
     recorder = Recorder()
     assert Text().probe(recorder, many, TINY, CPU) == pytest.approx(8.0)
     assert len(set(recorder.fed[8, None])) == PROBED
-
-
-def test_a_batch_is_a_function_of_seed_and_step_alone(corpus: Corpus) -> None:
-    def draw(seed: int, step: int) -> Tensor:
-        return Text().batch(corpus, TINY, seed, step)[0]
-
-    first = draw(0, 3)
-    torch.manual_seed(99)
-    draw(0, 4)
-    assert torch.equal(first, draw(0, 3))
-    assert not any(torch.equal(first, draw(*other)) for other in ((0, 4), (1, 3), (3, 0)))
-    stream = bytes(corpus.train.tolist())
-    assert first.shape == (4, 9)
-    assert all(bytes(row) in stream for row in first.tolist())
-    short = torch.arange(10, dtype=torch.uint8)
-    pieces = torch.cat([draw_batch(short, 0, step, batch_size=8, length=8) for step in range(8)])
-    assert (pieces[:, 0].unique().tolist(), pieces[:, -1].max()) == ([0, 1], 9)
 
 
 def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often(tmp_path: Path) -> None:

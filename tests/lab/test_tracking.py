@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,48 +49,8 @@ def scalars_of_tensorboard(folder: Path) -> Scalars:
     return {name: dict(pairs) for name, pairs in scalars.items()}
 
 
-def log_records(content: bytes) -> list[bytes]:
-    """The records of a log in LevelDB's format, which W&B's files have: pieces in blocks of 32 KiB."""
-    records, at, piece = [], 7, b""  # behind the file's own header
-    while at + 7 <= len(content):
-        if 0 < -at % 2**15 < 7:  # no room for a header in what is left of the block
-            at += -at % 2**15
-            continue
-        _, size, kind = struct.unpack_from("<IHB", content, at)
-        piece += content[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # a record in one piece, or its last piece
-            records.append(piece)
-            piece = b""
-    return records
-
-
-def scalars_of_wandb(out: Path) -> tuple[set[tuple[str, str, str, str]], Scalars]:
-    """Project, group, name and id of all offline runs of a folder, and what they were told."""
-    from wandb.proto import wandb_internal_pb2
-
-    runs, scalars = set[tuple[str, str, str, str]](), Scalars()
-    for path in sorted(out.glob("wandb/offline-run-*/*.wandb")):
-        for data in log_records(path.read_bytes()):
-            record = wandb_internal_pb2.Record.FromString(data)
-            if record.WhichOneof("record_type") == "run":
-                runs.add((record.run.project, record.run.run_group, record.run.display_name, record.run.run_id))
-            elif record.WhichOneof("record_type") == "history":
-                items = {
-                    item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item
-                }
-                step = items.pop("_step", record.history.step.num)
-                for name, value in items.items():
-                    scalars.setdefault(name, {})[int(step)] = value
-    return runs, scalars
-
-
-@pytest.mark.parametrize("name", TRACKERS)
-def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(
-    name: str, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(name)
-    monkeypatch.setenv("WANDB_MODE", "offline")
+def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(make_job: MakeJob) -> None:
+    pytest.importorskip(name := "tensorboard")
     untracked_job, untracked = make_job("t5", name="plain")
     run_job(untracked, ["t5"])
     job, folder = make_job("t5")
@@ -104,12 +62,7 @@ def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(
     assert (
         frame.astype(object).to_numpy().tolist() == records(untracked_job, untracked).astype(object).to_numpy().tolist()
     )
-    if name == "tensorboard":
-        scalars = scalars_of_tensorboard(out / "tensorboard" / job.name)
-    else:
-        runs, scalars = scalars_of_wandb(out)
-        assert runs == {("run", "t5", "t5-seed0", job.identity[:16])}, "continued, so one run"
-        assert len(list(out.glob("wandb/offline-run-*"))) == 2
+    scalars = scalars_of_tensorboard(out / "tensorboard" / job.name)
     steps = range(1, 13)
     recorded = frame[frame["metric"] == "loss"].set_index("item")["value"]
     assert scalars["train/loss"] == pytest.approx(recorded.to_dict(), rel=1e-5)
@@ -123,6 +76,18 @@ def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(
     assert {name for name in scalars if name.count("/") > 1} == {f"eval/accuracy/{v}/{n}" for v, n in means.index}
     for (view, length), mean in means.items():
         assert scalars[f"eval/accuracy/{view}/{length}"] == pytest.approx({12: mean}, rel=1e-5)
+
+
+def test_a_job_that_goes_on_is_one_run_of_wandb(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    job, folder = make_job("rope")
+    with pytest.raises(StoppedError):
+        run_job(folder, ["rope"], trackers=["wandb"], should_stop=StopAfter(4))
+    run_job(folder, ["rope"], trackers=["wandb"])
+    parts = list(folder.parent.parent.glob("wandb/offline-run-*"))
+    assert len(parts) == 2
+    assert {path.name.rpartition("-")[2] for path in parts} == {job.identity[:16]}
 
 
 def test_steps_that_are_made_again_are_there_once(make_job: MakeJob) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import re
@@ -24,11 +23,10 @@ from posenc.lab.config import Config
 from posenc.lab.data.corpus import make_corpus
 from posenc.lab.data.documents import Source
 from posenc.lab.models.decoder import Decoder, LabModel
-from posenc.lab.run.checkpoint import read_checkpoint
-from posenc.lab.run.job import Job, open_job, read_rows
-from posenc.lab.run.joint import check_sharding, finish_gradients, gathered, shard
+from posenc.lab.run.job import Job, read_rows
+from posenc.lab.run.joint import finish_gradients, gathered, shard
 from posenc.lab.run.run_job import run_job
-from posenc.lab.run.train import StoppedError, make_accelerator, make_optimizer, train
+from posenc.lab.run.train import StoppedError, make_accelerator, make_optimizer, read_checkpoint, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
 from posenc.lab.tasks.task import Data
@@ -262,25 +260,6 @@ def test_a_batch_in_micro_batches_takes_the_step_of_the_whole_batch(
             torch.testing.assert_close(state.model[name], weights, rtol=0, atol=1e-11)
         torch.testing.assert_close(state.losses, first.losses, rtol=1e-7, atol=0)
         torch.testing.assert_close(state.norms, first.norms, rtol=1e-7, atol=0)
-
-
-def test_micro_batches_are_part_of_what_a_job_is(make_job: MakeJob) -> None:
-    job, folder = make_job()
-    several = dataclasses.replace(job, config=job.config.replaced(ACCUMULATING))
-    assert several.identity != job.identity
-    assert several.config.deciding() == job.config.deciding()  # so that runs are pooled
-    with pytest.raises(ValueError, match="gradient_accumulation_steps 1 there, 2 here"):
-        open_job(folder.parent.parent, several)
-    with pytest.raises(ValueError, match="of the 2 processes times --gradient-accumulation-steps 4"):
-        tiny(processes=2, gradient_accumulation_steps=4).check()
-
-
-def test_sharding_needs_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"--shard: there is one process.*torchrun"):
-        check_sharding(tiny(shard=True).machine)
-    monkeypatch.setattr("torch.__version__", type(torch.__version__)("2.6.0"))
-    with pytest.raises(ValueError, match=r"--shard: torch 2.7 or newer is needed, this is 2.6.0"):
-        check_sharding(tiny(shard=True, processes=2).machine)
 
 
 def test_a_step_of_a_sharded_model_equals_an_unsharded_step() -> None:

@@ -70,18 +70,6 @@ def test_a_verdict_is_given_where_the_whole_interval_lies_in_its_region() -> Non
     assert kinds == {"rises", "falls", "flat", "inconclusive"}
 
 
-def test_the_clearest_rows_leave_the_others_more_power() -> None:
-    draw = np.random.default_rng(4)
-    pairs = {**{n: change(3.0, draw, 3) for n in range(7)}, "last": change(0.0, draw, 3)}
-    verdicts = verdicts_on(pairs, LOSS)
-    assert [verdicts[n].kind for n in range(7)] == ["rises"] * 7
-    assert verdicts["last"].confidence == simultaneous(1) == 0.9
-    assert sorted(v.confidence for v in verdicts.values()) == sorted(simultaneous(k) for k in range(1, 9))
-    unsure = verdicts_on({**pairs, "last": change(LOSS.margin, draw, 3), "further": change(LOSS.margin, draw, 3)}, LOSS)
-    assert [unsure[n].kind for n in ("last", "further")] == ["inconclusive"] * 2
-    assert [unsure[n].confidence for n in ("last", "further")] == [simultaneous(2)] * 2
-
-
 def test_a_practical_length_is_seldom_longer_than_the_true_one() -> None:
     draw = np.random.default_rng(3)
     found = [

@@ -16,10 +16,10 @@ from posenc.catalogue import encoding_info
 from posenc.lab.data.corpus import TOKENIZER
 from posenc.lab.models.decoder import Decoder
 from posenc.lab.plugins import load_optional
-from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.job import FILE, job_folders, read_job
 from posenc.lab.run.run_job import data_of
+from posenc.lab.run.train import read_checkpoint
 from posenc.lab.specs import normalize_spec
 from posenc.lab.tasks import task_named
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from posenc.encoding import HOOK_POINTS, Encoding
 
@@ -32,7 +32,6 @@ class ImportAllowlist(NamedTuple):
         return ImportAllowlist(self.names & set(names), self.folder)
 
 
-T = TypeVar("T")
 _permitted = [ImportAllowlist()]
 
 
@@ -68,17 +67,12 @@ def is_module_name(name: str) -> bool:
     return module != "hf" and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
-    """The class that a name stands for, one derived from ``kind``; a ValueError where it is not permitted or none.
-
-    Args:
-        name: ``module:Class``.
-        kind: what it must be derived from.
-        what: what it is to be, in words; default the name of ``kind``.
-    """
+def load_class(name: str, kinds: tuple[type[Any], ...]) -> type[Any]:
+    """The class that a name ``module:Class`` stands for, derived from one of ``kinds``; else a ValueError."""
     attribute = _attribute(name)
-    if not isinstance(attribute, type) or not issubclass(attribute, kind):
-        raise ValueError(f"{name}: there is no class of this name that is {what or f'a {kind.__name__}'}")
+    if not isinstance(attribute, type) or not issubclass(attribute, kinds):
+        needed = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{name}: there is no class of this name that is one of {needed}")
     return attribute
 
 
@@ -93,11 +87,7 @@ def load_function(name: str) -> Callable[..., Any]:
 
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
-    classes = ", ".join(base.__name__ for base in HOOK_POINTS.values())
-    encoding = load_class(name, Encoding, what=f"one of {classes}")
-    if not issubclass(encoding, tuple(HOOK_POINTS.values())):
-        raise ValueError(f"{name}: there is no class of this name that is one of {classes}")
-    return encoding
+    return load_class(name, tuple(HOOK_POINTS.values()))
 
 
 def _attribute(name: str) -> Any:

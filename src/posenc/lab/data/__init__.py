@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from posenc.lab.data.documents import Document as Document
-from posenc.lab.data.documents import Source, file_documents, folder_documents, hub_documents
-from posenc.lab.data.installed import (
+from posenc.lab.data.documents import (
     PACKAGES,
     PYTHON,
+    Source,
+    file_documents,
+    folder_documents,
+    hub_documents,
     python_sources,
     versions,
     whole_documents,
 )
+from posenc.lab.data.documents import Document as Document
 from posenc.lab.plugins import is_plugin, load_function
 
 

@@ -16,7 +16,7 @@ import vl_convert as vlc
 
 from posenc.catalogue import encoding_info, list_encodings
 from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Metric
-from posenc.lab.report.numbers import OWN_WINDOW, PROBE, Table
+from posenc.lab.report.numbers import OWN_WINDOW, Table
 from posenc.lab.report.tables import unit_of
 from posenc.lab.run.folder import Run
 
@@ -62,8 +62,6 @@ def charts_of(run: Run, table: Table) -> Iterator[Chart]:
         ("lengths", "Every encoding by length",
          f"With its 95 % interval, the others in grey; {window}; dotted, the n-gram of the training text and, where "
          "losses come near, the entropy of single tokens.", lengths(run, table)),
-        ("views", "Every encoding under each view", "Means with 95 % intervals over seeds and documents.",
-         views(run, table)),
         ("attention", "How far back each head attends",
          "Share of a head's attention by distance in tokens, at the training length; a row for each layer and head, "
          "mean over seeds.", attention_reach(run, table)),
@@ -71,10 +69,6 @@ def charts_of(run: Run, table: Table) -> Iterator[Chart]:
            f"Means over seeds at the longest length where it was measured, the others in grey; {window}.",
            _multiples(_curve_points(run, curve.name), table, next(m for m in run.metrics if m.name == curve.of),
                       curve.axis)) for curve in run.curves),
-        ("training", "Course of the training runs",
-         "The deciding metric at the training length on a few items, mean over seeds. An encoding that is still "
-         "improving at the end may rank differently after longer training.",
-         _multiples(_curve_points(run, PROBE), table, metric, "training step")),
     ]  # fmt: skip
     for name, title, caption, chart in drawn:
         if chart is not None:
@@ -137,26 +131,6 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
         near = frame["value"].max() > (counting.ngram.mean + counting.unigram) / 2  # else it would flatten all lines
         levels = [counting.ngram.mean, *([counting.unigram] if near else [])]
     return _multiples(frame, table, run.decides, "test length in training lengths", levels)
-
-
-def views(run: Run, table: Table) -> alt.TopLevelMixin | None:
-    """Small multiples over the views of a task, where length is not the question."""
-    if not table.views:
-        return None
-    frame = pd.DataFrame(
-        {"encoding": row.spec, "view": row.view, "value": cell.mean, "low": cell.low, "high": cell.high,
-         "color": color_of(row.spec)}
-        for row in table.rows
-        for cell in row.cells.values()
-    )  # fmt: skip
-    axis = alt.Axis(format=_format(run.decides), tickCount=2, title=None)
-    scale = alt.Scale(zero=False, nice=False, padding=6)
-    y = alt.Y("view:N", sort=[FULL, *table.views], title=None)
-    base = alt.Chart(frame).encode(color=alt.Color("color:N", scale=None), y=y)
-    rule = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", axis=axis, scale=scale), x2="high:Q")
-    dot = base.mark_point(filled=True, size=40, opacity=1).encode(x=alt.X("value:Q", axis=axis, scale=scale))
-    panels = alt.layer(rule, dot).properties(height=ROW * (1 + len(table.views)), width=130)
-    return panels.facet(_facet(table, unit_of(run.decides)), columns=5)
 
 
 def attention_reach(run: Run, table: Table) -> alt.TopLevelMixin | None:

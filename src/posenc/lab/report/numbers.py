@@ -64,19 +64,6 @@ BASELINES: Mapping[str, Key] = {ROPE_WINDOW: ("rope", WINDOW), "alibi": ("alibi"
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The mean of a row at one length with its 95 % interval, which is NaN for one seed and one document."""
-
-    length: int  # tokens
-    mean: float
-    low: float
-    high: float
-    freedom: float  # degrees of freedom of the interval
-    seeds: int
-    documents: int
-
-
-@dataclass(frozen=True)
 class Reach:
     """How much context the language models of a row use at the training length T: the loss by truncated context.
 
@@ -85,7 +72,7 @@ class Reach:
         used: the smallest of these contexts whose mean loss is within the margin of the loss at T.
     """
 
-    losses: dict[int, Cell]
+    losses: dict[int, Interval]
     used: int
 
 
@@ -94,7 +81,7 @@ class Baselines:
     """What counting reaches on the targets of a run (`posenc.lab.run.baselines`), in bits per token."""
 
     order: int  # of the best n-gram, its context and the predicted token
-    ngram: Cell
+    ngram: Interval
     ngram_documents: pd.Series  # its mean in each document
     probe: float  # the n-gram on the windows that probes score
     unigram: float  # entropy of single tokens
@@ -106,7 +93,7 @@ class Row:
 
     spec: str
     view: str
-    cells: dict[int, Cell]  # by length in tokens; absent where the encoding is undefined
+    cells: dict[int, Interval]  # by length in tokens; absent where the encoding is undefined
     seed_means: dict[int, dict[int, float]]  # by length and seed
     learned: bool  # at least half of the seeds: a task, or of a language model more than the entropy of single tokens
     learned_share: Share
@@ -298,7 +285,7 @@ def baselines_of(run: Run) -> Baselines | None:
         return None
     orders, ngram = by_metric[NGRAM_ORDERS], by_metric[NGRAM]
     documents = ngram.groupby("document")["value"].mean()
-    cell = cell_of(int(ngram["length"].iloc[0]), documents.to_frame().T)
+    cell = cell_of(documents.to_frame().T)
     best = int(orders["item"].iloc[int(np.argmin(orders["value"].to_numpy()))])
     return Baselines(
         best, cell, documents, *(float(by_metric[name]["value"].iloc[0]) for name in (NGRAM_PROBE, UNIGRAM))
@@ -417,22 +404,19 @@ def _bar(metric: Metric, counting: Baselines | None, majority: float | None) -> 
     return (max if metric.better == "higher" else min)(known) if known else None
 
 
-def cell_of(length: int, table: pd.DataFrame) -> Cell:
-    """The mean of values (seeds, documents) with its interval."""
+def cell_of(table: pd.DataFrame) -> Interval:
+    """The mean of values (seeds, documents) with its 95 % interval, which is NaN for one seed and one document."""
     values = table.to_numpy()
     if values.size == 1:
-        return Cell(length, float(values.mean()), math.nan, math.nan, 0, 1, 1)
-    interval = mean_interval(values)
-    return Cell(
-        length, interval.mean, interval.low, interval.high, interval.freedom, interval.seeds, interval.documents
-    )
+        return Interval(float(values.mean()), math.nan, math.nan, math.nan, 0, 1, 1)
+    return mean_interval(values)
 
 
-def metric_cells(run: Run, metric: Metric) -> dict[Key, dict[int, Cell]]:
+def metric_cells(run: Run, metric: Metric) -> dict[Key, dict[int, Interval]]:
     """The cells of a further metric by row and length."""
     lines = run.records[(run.records["metric"] == metric.name) & (run.records["length"] > 0)]
     return {
-        key: {length: cell_of(length, values) for length, values in by_length.items()}
+        key: {length: cell_of(values) for length, values in by_length.items()}
         for key, by_length in values_of(lines).items()
     }
 
@@ -482,7 +466,7 @@ def reach_of(by_context: Mapping[int, pd.DataFrame], metric: Metric) -> Reach | 
         (context for context, pair in pairs.items() if pair and (pair[0] - pair[1]).mean() <= metric.margin),
         default=trained,
     )
-    return Reach({context: cell_of(context, table) for context, table in losses.items()}, used)
+    return Reach({context: cell_of(table) for context, table in losses.items()}, used)
 
 
 def _far(
@@ -518,7 +502,7 @@ def _row(
     return Row(
         spec=spec,
         view=view,
-        cells={length: cell_of(length, tables[length]) for length in sorted(tables)},
+        cells={length: cell_of(tables[length]) for length in sorted(tables)},
         seed_means={length: tables[length].mean(axis=1).to_dict() for length in sorted(tables)},
         learned=learned,
         learned_share=draft.learned_share,

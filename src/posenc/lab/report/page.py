@@ -14,8 +14,6 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from posenc.catalogue import encoding_info, list_encodings
-from posenc.entry import Entry
 from posenc.lab.files import write_atomically
 from posenc.lab.report import text
 from posenc.lab.report.charts import Chart, charts_of
@@ -58,7 +56,6 @@ def write_report(runs: Sequence[Run], out: Path, *, drawn: bool = True) -> list[
 def page(tables: NamedTables, charts: dict[str, list[Chart]], pictures: dict[str, dict[str, str]]) -> str:
     """The HTML of a report: runs, their charts and the SVG of each, by label."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    specs = list(dict.fromkeys(row.spec for _, table in tables.values() for row in table.rows))
     single = next(iter(tables.values()))[0] if len(tables) == 1 else None
     parts = [
         {
@@ -73,7 +70,7 @@ def page(tables: NamedTables, charts: dict[str, list[Chart]], pictures: dict[str
     return environment.get_template("page.html").render(
         title=single.words.title if single else "Positional encodings compared",
         about=text.names([single.task, *list(single.facts.values())[:1]] if single else list(tables)),
-        answer=text.headline(tables), runs=parts, specs={spec: catalogue_entries(spec) for spec in specs},
+        answer=text.headline(tables), runs=parts,
     )  # fmt: skip
 
 
@@ -115,12 +112,6 @@ def run_facts(run: Run) -> dict[str, dict[str, str]]:
         "Versions": run.versions, "Machine": run.machine,
     }  # fmt: skip
     return {title: entries for title, entries in facts.items() if entries}
-
-
-def catalogue_entries(spec: str) -> list[Entry]:
-    """What the catalogue knows of the encodings in a spec."""
-    known = set(list_encodings())
-    return [encoding_info(name) for name in dict.fromkeys(re.split(r"[+/]|@\w+|:[0-9]+", spec)) if name in known]
 
 
 def named_tables(runs: Sequence[Run]) -> dict[str, tuple[Run, Table]]:

@@ -13,7 +13,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Curve, Metric
-from posenc.lab.report.numbers import OWN_WINDOW, Cell, Row, Table, metric_cells
+from posenc.lab.report.numbers import OWN_WINDOW, Row, Table, metric_cells
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Interval, Share
 
@@ -45,7 +45,7 @@ def number(value: float, metric: Metric, *, change: bool = False) -> str:
     return (f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.3f}").replace("-", "−")
 
 
-def with_error(value: Cell | Interval | None, metric: Metric, *, change: bool = False) -> str:
+def with_error(value: Interval | None, metric: Metric, *, change: bool = False) -> str:
     """``1.720 ± 0.012 (ν 4)``: mean, half of the 95 % interval, degrees of freedom; a dash without a value."""
     if value is None:
         return ABSENT
@@ -223,7 +223,7 @@ def _name(row: Row) -> str:
     return row.spec if row.view == FULL else f"{row.spec}, own window"
 
 
-def _with_half(cell: Cell | None, metric: Metric) -> str:
+def _with_half(cell: Interval | None, metric: Metric) -> str:
     """A mean with half of its interval, where it has one."""
     if cell is None:
         return ABSENT
@@ -268,7 +268,7 @@ def terminal_table(run: Run, table: Table) -> TerminalTable:
     return shown
 
 
-def _mean(cell: Cell | None, table: Table) -> str:
+def _mean(cell: Interval | None, table: Table) -> str:
     return ABSENT if cell is None else number(cell.mean, table.metric)
 
 

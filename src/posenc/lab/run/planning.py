@@ -16,7 +16,6 @@ from posenc.lab.config import Config, Profile
 from posenc.lab.console import working
 from posenc.lab.metrics import BASELINES, Words
 from posenc.lab.plugins import import_allowlist, is_module_name
-from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import BASELINE_RECORDS, FILE, FORMAT, Run, read_run, write_run
 from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_rows, refuse_difference
 from posenc.lab.run.joint import check_sharding
@@ -28,6 +27,7 @@ from posenc.lab.run.machine import (
     library_versions,
 )
 from posenc.lab.run.records import read_records, records_frame, write_records
+from posenc.lab.run.train import read_checkpoint
 from posenc.lab.run.tuned import FILE as TUNED
 from posenc.lab.run.tuned import TRIALS, Tuned, describe_factors, factors_of, read_tuned
 from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names

@@ -15,13 +15,11 @@ from typing_extensions import TypedDict
 
 from posenc.lab.files import Number, write_json
 from posenc.lab.metrics import ATTENTION, Values
-from posenc.lab.models.decoder import LabModel
-from posenc.lab.models.reach import attention_mass
-from posenc.lab.run.checkpoint import Checkpoint
+from posenc.lab.models.decoder import LabModel, attention_mass
 from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
 from posenc.lab.run.records import records_frame
 from posenc.lab.run.tracking import JobTracker
-from posenc.lab.run.train import StepReport, StoppedError, make_accelerator, train
+from posenc.lab.run.train import Checkpoint, StepReport, StoppedError, make_accelerator, train
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Task
 

@@ -5,15 +5,20 @@ stopped and continued ends with the numbers of one that was not: bit for bit on 
 where some kernels add in no fixed order. Ranks (`joint`), micro-batches and compiled blocks change the
 rounding, nothing else: every rank draws the whole batch and takes its rows, each micro-batch takes some of those, and
 a loss is a mean over rows, so that the mean of the parts' gradients is the gradient of the batch.
+
+Checkpoints are written atomically and read without running any code in them (`torch.load` with ``weights_only``).
 """
 
 from __future__ import annotations
 
 import copy
+import io
 import math
+import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +29,8 @@ from torch import Tensor, nn
 
 from posenc.lab.config import Config, Training
 from posenc.lab.data.batching import counter_seed
+from posenc.lab.files import write_atomically
 from posenc.lab.models.decoder import Block, LabModel
-from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.run.job import Job, folder_name, read_job
 from posenc.lab.run.machine import peak_memory, reset_peak_memory
 from posenc.lab.tasks import task_named
@@ -318,3 +323,46 @@ def _compile_blocks(model: nn.Module) -> None:
     torch.compiler.reset()  # what jobs before it have compiled in this process, of which there may be a few only
     for block in [module for module in model.modules() if isinstance(module, Block)]:
         setattr(block, "forward", torch.compile(block.forward))  # noqa: B010  (mypy: a method is no attribute)
+
+
+FORMAT = "posenc-lab-checkpoint/2"
+_LEFT = "it was left as it is: move it away to train this job from the start"
+
+
+@dataclass
+class Checkpoint:
+    """Everything the next step depends on; batches and random numbers are functions of the step."""
+
+    identity: str  # of the job
+    step: int  # steps done
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    norms: Tensor  # (step,) gradient norms before clipping
+    losses: Tensor  # (step,) training losses, nats
+    probes: Tensor  # (probes, 2) step, and the deciding metric at the trained length after it
+    seconds: float  # spent in steps
+    peak_memory: int  # bytes
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Save tensors and plain data, so that `read_checkpoint` can refuse anything else."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def read_checkpoint(path: Path, identity: str) -> Checkpoint | None:
+    """The checkpoint of a job, None if there is none yet; a truncated or foreign file is a ValueError naming it."""
+    if not path.exists():
+        return None
+    try:
+        record = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path} is truncated or no checkpoint; {_LEFT}") from error
+    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
+        raise ValueError(f"{path} was not written by this version of posenc compare; {_LEFT}")
+    if set(record) != set(Checkpoint.__dataclass_fields__) or type(record["step"]) is not int:
+        raise ValueError(f"{path} lacks parts of a checkpoint; {_LEFT}")
+    if record["identity"] != identity:
+        raise ValueError(f"{path} is the checkpoint of another configuration or corpus; {_LEFT}")
+    return Checkpoint(**record)

@@ -26,7 +26,7 @@ def task_named(name: str) -> Task:
         ValueError: for an unknown name, and for a user's class as `load_class`.
     """
     if is_plugin(name):
-        own = load_class(name, Task)  # type: ignore[type-abstract]
+        own = load_class(name, (Task,))
         own.name = name
         return own()
     cls = _built_in(name) if any(module.name == name for module in pkgutil.iter_modules(__path__)) else None

@@ -404,18 +404,7 @@ def _standard() -> Profile:
 
 
 def _full() -> Profile:
-    """One GPU of the H100's class for about an hour: an estimate, not yet measured on any GPU.
-
-    model        102 million parameters
-    training     6 · 102e6 for matrices, 117e6 for attention over 2048 bytes: 0.73 GFLOP a byte; 65.5 MB for each of
-                 7 encodings at 250 to 350 kB/s (180 to 250 TFLOP/s, a quarter of what the chip can do in bfloat16):
-                 22 to 31 minutes
-    evaluation   36 TFLOP a window over all lengths, 32 windows, 7 rows, two views, in float32 without TF32 at 7 to 15
-                 TFLOP/s: 18 to 38 minutes
-    compilation  1/2 to 1 minute an encoding
-    memory       1.6 GB of weights, gradients and averages, and about 25 GB of activations
-    disk         1.2 GB for each encoding's checkpoint
-    """
+    """One GPU of the H100's class; not yet measured on any GPU. 102 million parameters."""
     training = Training(
         train_length=2048, steps=1000, lr=6e-4, warmup=100, checkpoint_every=250, precision="bfloat16", compile=True
     )
@@ -424,15 +413,7 @@ def _full() -> Profile:
 
 
 def _llama_125m() -> Profile:
-    """The shape of small LLaMA models, for a node of 8 GPUs; an estimate, not yet measured on any GPU.
-
-    model        124 million parameters: 12 layers of width 768 with 12 heads, SwiGLU of 2,048, RMSNorm, untied
-                 embeddings of 25,600 byte pairs; RoPE, or whichever encoding is compared
-    training     2.6 billion tokens for each encoding, 21 for each parameter, in batches of half a million; 0.7 GFLOP a
-                 token for matrices and attention: 1.8e18 FLOP, 15 to 30 minutes at 1 to 2 PFLOP/s of all GPUs
-    evaluation   256 windows of up to 8,192 tokens, on one GPU
-    memory       16 bytes a parameter over all GPUs (FSDP), and 1.7 GB of logits for each 16 sequences of 1,024 tokens
-    """
+    """The shape of small LLaMA models, 124 million parameters, for a node of 8 GPUs; not yet measured on any GPU."""
     training = Training(
         train_length=1024, steps=5000, batch_size=512, lr=6e-4, warmup=500, checkpoint_every=250, precision="bfloat16",
         compile=True,
