@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.lab.test_corpora import documents
@@ -14,8 +17,9 @@ from torch import Tensor
 from posenc.lab.config import Config
 from posenc.lab.data.corpus import Corpus, make_corpus
 from posenc.lab.data.documents import Source
-from posenc.lab.metrics import FULL, REACH, WINDOW, Values
-from posenc.lab.models.decoder import Decoder, LabModel
+from posenc.lab.data.ngram import ORDERS, NGrams, unigram_entropy
+from posenc.lab.metrics import FULL, NGRAM, NGRAM_ORDERS, NGRAM_PROBE, REACH, UNIGRAM, WINDOW, Values
+from posenc.lab.models.decoder import Decoder, LabModel, attention_mass
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.text import (
     PROBED,
@@ -175,3 +179,96 @@ def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often
     assert config.deciding() == replace(config, options=TextOptions()).deciding()
     with pytest.raises(ValueError, match=r"2\.\d times, more than the 2 of --max-epochs: give at least"):
         Text().data(str(tmp_path / "texts"), config)
+
+
+def plain_witten_bell(pieces: np.ndarray, window: Sequence[int], place: int, order: int, vocabulary: int) -> float:
+    """The probability of ``window[place]`` by the recursive definition, with dictionaries."""
+    counts: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for piece in pieces.tolist():
+        for n in range(order):
+            for end in range(n, len(piece)):
+                counts[tuple(piece[end - n : end])][piece[end]] += 1
+    probability, token = 1 / vocabulary, window[place]
+    for n in range(min(order, place + 1)):
+        followers = counts[tuple(window[place - n : place])]
+        if followers:
+            distinct = len(followers)
+            probability = (followers[token] + distinct * probability) / (followers.total() + distinct)
+    return probability
+
+
+@pytest.mark.parametrize("vocabulary", [4, 5000])
+def test_every_order_agrees_with_the_plain_definition(vocabulary: int) -> None:
+    draw = np.random.default_rng(0)
+    tokens = draw.integers(0, 4, (12, 9)) * (vocabulary // 4)  # far apart, so that keys need many bits
+    windows = draw.integers(0, 5, (6, 8)) * (vocabulary // 4) % vocabulary
+    windows[0] = vocabulary - 1  # never seen in training
+    by_order = NGrams(tokens, vocabulary).bits(windows, 4)
+    assert len(by_order) == ORDERS
+    for order, bits in enumerate(by_order, 1):
+        expected = [
+            [-math.log2(plain_witten_bell(tokens, window, place, order, vocabulary)) for place in range(4, 8)]
+            for window in windows.tolist()
+        ]
+        np.testing.assert_allclose(bits, expected, rtol=1e-12)
+
+
+def test_the_baseline_reads_what_seed_0_trains_on_and_is_scored_on_the_same_bytes(corpus: Corpus) -> None:
+    task, length = Text(), TINY.training.train_length
+    measured = {values.metric: values for values in task.baselines(corpus, TINY)}
+    pieces = torch.cat([task.batch(corpus, TINY, 0, step)[0] for step in range(TINY.training.steps)]).numpy()
+    ends = corpus.windows.ends
+    means, per_order = [], []
+    for order in range(1, ORDERS + 1):
+        bits = [
+            [
+                -math.log2(plain_witten_bell(pieces, corpus.validation[end - length - 1 : end].tolist(), p, order, 256))
+                for p in range(length + 1 - length // 2, length + 1)
+            ]
+            for end in ends[:4]
+        ]
+        per_order.append(np.mean(bits, axis=1))
+        means.append(measured[NGRAM_ORDERS].values[order - 1])
+    best = int(np.argmin(means))
+    np.testing.assert_allclose(measured[NGRAM].values[:4], per_order[best], rtol=1e-9)
+    assert measured[NGRAM].length == length
+    assert measured[NGRAM].documents == corpus.windows.documents
+    assert np.mean(measured[NGRAM].values) == pytest.approx(means[best])
+    assert measured[NGRAM_PROBE].values == [pytest.approx(np.mean(measured[NGRAM].values[:PROBED]))]
+    targets = np.concatenate([corpus.validation[end - length // 2 : end].numpy() for end in ends])
+    assert measured[UNIGRAM].values == [unigram_entropy(targets)]
+
+
+SHAPE = Shape(16, 2, 2, 16)
+
+
+def test_attention_that_sees_nothing_is_spread_evenly_over_the_past() -> None:
+    model = Decoder("nope", SHAPE, hidden=32, seed=0).eval()
+    for block in model.blocks:
+        torch.nn.init.zeros_(block.attention.q_proj.weight)
+    edges, mass = attention_mass(model, torch.randint(256, (3, 16)))
+    assert edges == [0, 1, 2, 4, 8, 16]
+    assert mass.shape == (2 * 2, 6)
+    expected = torch.zeros(6, dtype=torch.float64)
+    for query in range(8, 16):
+        for key in range(query + 1):
+            bin_ = next(n for n, edge in enumerate(edges) if query - key <= edge)
+            expected[bin_] += 1 / (query + 1) / 8
+    torch.testing.assert_close(mass, expected.expand(4, 6), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["rope", "t5", "cope", "fox", "learned", "rope@4", "rope+alibi"])
+def test_shares_sum_to_one_and_the_model_is_as_before(spec: str) -> None:
+    model, tokens = Decoder(spec, SHAPE, hidden=32, seed=0).eval(), torch.randint(256, (2, 16))
+    before = model(tokens)
+    edges, mass = attention_mass(model, tokens)
+    torch.testing.assert_close(mass.sum(1), torch.ones(4, dtype=torch.float64), rtol=1e-5, atol=1e-5)
+    assert torch.equal(model(tokens), before)
+    if spec == "rope@4":
+        assert mass[:, edges.index(8) :].sum() == 0
+    assert (mass >= 0).all()
+
+
+def test_stick_breaking_leaves_some_to_nobody() -> None:
+    _, mass = attention_mass(Decoder("stick-breaking", SHAPE, hidden=32, seed=0).eval(), torch.randint(256, (2, 16)))
+    assert (mass.sum(1) < 1).all()

@@ -23,7 +23,7 @@ contrasts) separate both sides; for 20 to 80 contrasts that takes seven seeds. T
 exact interval of Clopper and Pearson (`share`): with 3 of 3 seeds the true share may be 0.29, with 5 of 5 0.48, with 10
 of 10 0.69.
 
-**How often it errs**, by simulation (tests/lab/test_stats_simulated.py):
+**How often it errs**, by simulation (tests/lab/test_stats.py):
 
     the 95 % interval of a mean covers it            3 seeds       5 seeds       10 seeds
       normal seeds, 24 to 200 documents              94 to 99 %    94 to 98 %    94 to 97 %
