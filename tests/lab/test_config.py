@@ -10,7 +10,7 @@ from tests.lab.conftest import tiny
 
 from posenc.lab import commands
 from posenc.lab.cli_options import chosen
-from posenc.lab.config import Options, config_of
+from posenc.lab.config import config_of
 from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import PROFILES
@@ -55,34 +55,6 @@ def test_numbers_of_another_task_are_refused() -> None:
     for text in ("lag=x", "lengths=1,x", "compile=1"):
         with pytest.raises(ValueError, match=f"--{text.partition('=')[0]}"):
             chosen({}, [text], tiny())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"dim": "16"}, {"dim": 10**18}, {"layers": 2**31}, {"steps": 1.5}, {"lr": "x"}, {"lr": True}, {"device": 5},
-        {"lengths": [1, "2"]}, {"lengths": 5}, {"compile": 1}, {"heads": 0}, {"lag": "7"},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_number_of_a_file_is_checked(change: dict[str, object]) -> None:
-    config = tiny()
-    record = json.loads(json.dumps(config.record()))
-
-    def options_of(name: str) -> type[Options]:
-        return task_named(name).options
-
-    for part in record.values():
-        if isinstance(part, dict):
-            part.update({name: value for name, value in change.items() if name in part})
-    with pytest.raises(ValueError, match=r"job\.json"):
-        config_of(record, options_of, Path("job.json"))
-    broken: tuple[object, ...] = (5, {}, {**config.record(), "model": {"depth": 4}}, {**config.record(), "model": 5})
-    for foreign in broken:
-        with pytest.raises(ValueError, match=r"job\.json"):
-            config_of(foreign, options_of, Path("job.json"))
-    with pytest.raises(ValueError, match=r"job\.json"):
-        config_of(config.record(), lambda name: Options, Path("job.json"))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from posenc.lab.config import Config
 from posenc.lab.data.pictures import Part, Pictures, batch_index, digits, folder_pictures, load_pictures, read_picture
 from posenc.lab.metrics import FULL
-from posenc.lab.models.classifier import Classifier
 from posenc.lab.tasks.images import FINER, LARGE, SHIFT, Images, patches, views
-from posenc.positions import grid
 
 TASK, CPU = Images(), torch.device("cpu")
 VIEWS = views(4, 2, (1, 20))
@@ -86,25 +84,6 @@ def test_a_known_model_has_its_exact_values_and_tables_end() -> None:
         LARGE[0],
     ]
     assert TASK.probe(Oracle(answers), pictures, config, CPU) == pytest.approx(6 / 9)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("spec", ["axial", "mixed", "alibi_2d", "liere", "learned_grid", "log_cpb"])
-def test_the_classifier(spec: str) -> None:
-    torch.manual_seed(123)  # the surroundings must not matter
-    config, pictures = small(), noise()
-    encoded, reference = (TASK.model(name, config, pictures, 0) for name in (spec, "nope"))
-    shared = {name: p for name, p in encoded.named_parameters() if p not in encoded.lr_multipliers}
-    assert all(torch.equal(p, shared.pop(name)) for name, p in reference.named_parameters())
-    assert not shared
-    tokens, labels = TASK.batch(pictures, config, 0, 1)
-    assert (tokens.shape, labels.shape) == ((8, 16, 4), (8,))
-    model, shuffled = encoded.double(), torch.randperm(16, generator=torch.Generator().manual_seed(1))
-    assert isinstance(model, Classifier)
-    tokens, before = tokens.double(), encoded(tokens.double())
-    torch.testing.assert_close(model(tokens[:, shuffled], grid(4, 4)[shuffled]), before, rtol=0, atol=1e-5)
-    assert not torch.allclose(model(tokens[:, shuffled]), before, atol=5e-5)
-    if spec in ("axial", "mixed", "alibi_2d", "log_cpb"):
-        torch.testing.assert_close(model(tokens, grid(4, 4) + 20), before, rtol=0, atol=1e-5)
 
 
 def test_the_digits_and_their_canvas() -> None:

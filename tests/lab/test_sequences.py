@@ -14,7 +14,6 @@ from torch import Tensor
 from posenc.lab.config import Config
 from posenc.lab.metrics import FULL, WINDOW, Values
 from posenc.lab.models.decoder import LabModel
-from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import addition, counting, flipflop, task_named
 from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, SequenceData, Sequences
 
@@ -55,24 +54,6 @@ def measured(task: Sequences[Any], config: Config, wrong: list[tuple[int, int]])
     data = task.data("generated", config)
     model = Oracle(data, task.vocabulary(config), wrong)
     return list(task.evaluate(model, data, ["rope"], config, CPU)), model
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_batch_depends_on_seed_and_step_alone(name: str) -> None:
-    task, config = task_and_config(name)
-    data = task.data("generated", config)
-    torch.manual_seed(1)
-    first = task.batch(data, config, 3, 7)
-    torch.manual_seed(2)
-    again = task.batch(data, config, 3, 7)
-    assert len(first) == 2 + task.ids
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    other_batches = [task.batch(data, config, seed, step)[0] for seed, step in ((4, 7), (3, 8))]
-    assert not any(o.shape == first[0].shape and torch.equal(o, first[0]) for o in other_batches)
-    lengths = {task.batch(data, config, 0, step)[0].shape[1] for step in range(200)}
-    assert lengths == set(task.trained_lengths(config))
-    assert max(lengths) == config.training.train_length
-    assert task.amount(config) == len(first[0]) == 4
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,20 +122,6 @@ def test_past_the_trained_length_only_what_lies_beyond_it_counts_and_the_curve_h
         assert inside
         assert share == pytest.approx(1 - sum(i in (far[0], near[0]) for i in inside) / 4 / len(inside))
     assert sum(sum(edge // 2 < int(b) <= edge for b in back) for edge in curve.items or ()) == 40
-
-
-@pytest.mark.parametrize(
-    "specs", [("learned", "rope+alibi"), pytest.param(standard_encodings(), marks=pytest.mark.slow)]
-)
-def test_encodings_are_measured_under_both_views_and_tables_end(specs: tuple[str, ...]) -> None:
-    task, config = task_and_config("flipflop", train_length=8, lengths=(1, 2), windows=3)
-    data = task.data("generated", config)
-    for planned in task.plan(specs, config):
-        model = task.model(planned.spec, config, data, 0).eval()
-        accuracies = [v for v in task.evaluate(model, data, planned.rows, config, CPU) if v.metric == "accuracy"]
-        ends = planned.spec == "learned"
-        assert [(v.length, v.view) for v in accuracies] == [(8, FULL), (16, FULL), (16, WINDOW)][: 1 if ends else 3]
-        assert all(len(v.values) == 3 and 0 <= min(v.values) <= max(v.values) <= 1 for v in accuracies)
 
 
 def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:

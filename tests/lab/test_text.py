@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +23,6 @@ from posenc.lab.tasks.text import (
     PROBED,
     SlidingWindowModel,
     Text,
-    TextOptions,
     score_windows,
     truncated_contexts,
 )
@@ -164,21 +161,6 @@ def test_a_probe_is_the_first_length_on_windows_of_different_documents(corpus: C
     recorder = Recorder()
     assert Text().probe(recorder, many, TINY, CPU) == pytest.approx(8.0)
     assert len(set(recorder.fed[8, None])) == PROBED
-
-
-def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often(tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    for document in documents(30, 200):
-        (tmp_path / "texts" / Path(document.name).name).write_bytes(document.text)
-    data = Text().data(str(tmp_path / "texts"), TINY)
-    data.save(tmp_path / "data")
-    assert Text().load(tmp_path / "data", TINY).identity() == data.identity()
-    facts = data.facts()
-    assert (facts["text"], facts["reading"][:26]) == ("folder texts", "each training reads 0.0 MB")
-    config = replace(TINY.replaced({"steps": 400}), options=TextOptions(max_epochs=2))
-    assert config.deciding() == replace(config, options=TextOptions()).deciding()
-    with pytest.raises(ValueError, match=r"2\.\d times, more than the 2 of --max-epochs: give at least"):
-        Text().data(str(tmp_path / "texts"), config)
 
 
 def plain_witten_bell(pieces: np.ndarray, window: Sequence[int], place: int, order: int, vocabulary: int) -> float:

@@ -72,22 +72,6 @@ def test_the_training_split_alone_decides_the_pairs(corpus: Corpus) -> None:
     assert b"zq" not in pieces_of(corpus)
 
 
-def test_windows_are_tokens_of_one_document_and_none_is_scored_twice(corpus: Corpus) -> None:
-    stream, sizes = corpus.validation, corpus.token_bytes
-    scored = [set(range(end - 4, end)) for end in corpus.windows.ends]
-    assert sum(map(len, scored)) == len(set().union(*scored))
-    separators = torch.nonzero(stream == 0).flatten()
-    for end, document in zip(corpus.windows.ends, corpus.windows.documents, strict=True):
-        assert (stream[end - 33 : end] > 0).all()
-        assert torch.searchsorted(separators, end) == document
-    facts = corpus.facts()
-    assert "12 of 33 tokens" in facts["windows"]
-    assert "trained on the training text" in facts["tokens"]
-    text = b"".join(pieces_of(corpus)[token] for token in stream.tolist())
-    assert text.count(b"\0") == len(separators)
-    assert int(sizes[stream.long()].sum()) == len(text)
-
-
 def test_bits_per_byte_and_perplexity_are_those_of_a_plain_count(corpus: Corpus) -> None:
     """A model that says that a token repeats with probability 1/4."""
 
