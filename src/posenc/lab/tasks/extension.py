@@ -116,10 +116,10 @@ def parse_row(row: str) -> MethodRow:
         near = difflib.get_close_matches(method, METHODS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"{row}: --task extension knows no {method!r}{hint} ({', '.join(METHODS)})")
-    form = "".join(f"+{part}" for part in rest) + at
-    if form not in FORMS[method] or (at and not factor.isdecimal()):
-        known = ", ".join(method + each.replace("@", "@FACTOR") for each in FORMS[method])
-        raise ValueError(f"{row}: {method} is measured as {known}; a factor is a whole number, or max")
+    if at and not factor.isdecimal():
+        raise ValueError(f"{row}: a whole number, or max, is needed after the @, and nothing behind it")
+    if not set(rest) <= {"resonance", TUNED, CONTINUED}:
+        raise ValueError(f"{row}: after the method come +resonance, then @FACTOR, +tuned or +continued")
     training = rest[-1] if rest and rest[-1] in (TUNED, CONTINUED) else ""
     return MethodRow(method, "resonance" in rest, int(factor) if at else None, training)
 
@@ -132,7 +132,11 @@ def normalize_row(row: str, longest: int) -> str:
 
 def check_row(row: str, longest: int) -> None:
     """Raise a ValueError unless a row can be measured, with tests of up to ``longest`` training lengths."""
-    factor = parse_row(row).factor
+    method, factor = parse_row(row).method, parse_row(row).factor
+    head, at, _ = row.partition("@")
+    if head.removeprefix(method) + at not in FORMS[method]:
+        known = ", ".join(method + form.replace("@", "@FACTOR") for form in FORMS[method])
+        raise ValueError(f"{row}: {method} is measured as {known}")
     if factor is not None and not 2 <= factor <= longest:
         raise ValueError(f"{row}: a factor from 2 to the longest of --lengths, {longest}, is needed")
 
