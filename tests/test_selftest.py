@@ -58,7 +58,18 @@ def test_kinds_are_every_kernel_in_every_dtype() -> None:
         of_dtype = [kind for kind in kinds if kind.dtype == dtype]
         assert {kind.kernel for kind in of_dtype} == {"softmax", "few queries", "sticks", "counts"}
         flags = {flag for kind in of_dtype for flag in kind.flags}
-        assert {"row", "slopes", "gates", "sink", "softcap", "dropout", "window", "documents", "padding"} <= flags
+        assert {
+            "row",
+            "slopes",
+            "gates",
+            "network",
+            "sink",
+            "softcap",
+            "dropout",
+            "window",
+            "documents",
+            "padding",
+        } <= flags
 
 
 def test_lines_of_records() -> None:

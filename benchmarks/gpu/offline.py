@@ -37,9 +37,9 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from posenc.backends.triton import counts, decode, launch, rotation, softmax, sticks
-from posenc.backends.triton.launch import KernelVisibility
+from posenc.backends.triton.launch import KernelVisibility, Terms
 from posenc.dropout import Dropout
-from posenc.structure import Counts, Sticks
+from posenc.structure import Counts, DistanceNetwork, Sticks
 
 HERE = Path(__file__).resolve().parent
 # Bytes of shared memory that a block may have.
@@ -149,12 +149,13 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
                     for mode, (terms, options) in modes(width, dtype, variants=variants).items():
                         now = f"{mode}, {TYPES[dtype]}, {width} channels, {said}"
                         out = softmax.attend_softmax(q, k, v, terms, width**-0.5, visibility, **options)
-                        learned = [q, k, v, *(t for t in terms if t is not None and t.requires_grad)]
+                        learned = [q, k, v, *(t for t in terms.learned if t.requires_grad)]
                         torch.autograd.grad(out.float().sum(), learned)
                     for mode, terms in few().items():
                         now = f"{mode}, {TYPES[dtype]}, {width} channels, {said}"
                         plain = q[:, :, :1].detach(), k.detach(), v.detach(), terms
-                        decode.attend_few(*plain, width**-0.5, visibility.causal, visibility.window, None)
+                        seen = torch.ones(1, 256, dtype=torch.bool)
+                        decode.attend_few(*plain, width**-0.5, visibility.causal, visibility.window, seen=seen)
                     if width > launch.WIDEST:
                         continue
                     now = f"{TYPES[dtype]}, {width} channels, {said}"
@@ -169,31 +170,36 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
     return list({each.key: each for each in found}.values())
 
 
-def modes(width: int, dtype: torch.dtype, *, variants: bool) -> dict[str, tuple[softmax.Terms, dict[str, Any]]]:
+def modes(width: int, dtype: torch.dtype, *, variants: bool) -> dict[str, tuple[Terms, dict[str, Any]]]:
     """What the softmax kernels add to the logits, by name, for 4 heads, 256 queries and keys."""
     row = torch.zeros(4, 511, requires_grad=True)
-    sums = torch.zeros(1, 4, 256, dtype=torch.float64, requires_grad=True)
+    gates = torch.zeros(1, 4, 256, requires_grad=True)
+    network = [torch.zeros(shape, requires_grad=True) for shape in ((1,), (1,), (32,), (32,), (4, 32), (4,))]
     slopes = torch.zeros(4)
-    found: dict[str, tuple[softmax.Terms, dict[str, Any]]] = {
-        "row": (softmax.Terms(row=row), {}),
-        "slopes": (softmax.Terms(slopes=slopes), {}),
-        "gates": (softmax.Terms(sums=sums), {}),
+    found: dict[str, tuple[Terms, dict[str, Any]]] = {
+        "row": (Terms(row=row), {}),
+        "slopes": (Terms(slopes=slopes), {}),
+        "gates": (Terms(gates=gates), {}),
+        "network": (Terms(network=DistanceNetwork(*network, 512.0, 1e-6, 0.0)), {}),
     }
     if variants:
         seed = torch.zeros(2, dtype=torch.int32)
         sink = torch.zeros(4, requires_grad=True)
-        found["nothing"] = softmax.Terms(), {}
-        found["sink, softcap and dropout"] = softmax.Terms(sink=sink), {"softcap": 50.0, "dropout": Dropout(0.1, seed)}
+        found["nothing"] = Terms(), {}
+        found["sink, softcap and dropout"] = Terms(sink=sink), {"softcap": 50.0, "dropout": Dropout(0.1, seed)}
     return found
 
 
-def few() -> dict[str, decode.DecodeTerms]:
+def few() -> dict[str, Terms]:
     """The same of one query."""
-    seen, gates = torch.ones(1, 256, dtype=torch.bool), torch.zeros(1, 4, 256)
+    index = torch.zeros(256, dtype=torch.int32)
+    network = [torch.zeros(shape) for shape in ((1,), (1,), (32,), (32,), (4, 32), (4,))]
     return {
-        "one query, row": decode.DecodeTerms(row=torch.zeros(4, 256), seen=seen),
-        "one query, slopes": decode.DecodeTerms(slopes=torch.zeros(4), seen=seen),
-        "one query, gates": decode.DecodeTerms(gates=gates, seen=seen),
+        "one query, row": Terms(row=torch.zeros(4, 256)),
+        "one query, table": Terms(row=torch.zeros(4, 32), index=index),
+        "one query, slopes": Terms(slopes=torch.zeros(4)),
+        "one query, gates": Terms(gates=torch.zeros(1, 4, 256)),
+        "one query, network": Terms(network=DistanceNetwork(*network, 512.0, 1e-6, 0.0)),
     }
 
 
@@ -203,7 +209,7 @@ def cost(launch: Launch, arch: int) -> Cost:
     try:
         kernel = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch.options)
     except Exception as error:
-        return Cost(0, 0, 0, "", "", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        return Cost(0, 0, 0, "", "", f"{type(error).__name__}: {' '.join(str(error).split())[-400:]}")
     ptx = kernel.asm["ptx"]
     said = assembled(ptx, arch)
     registers = max((int(n) for n in re.findall(r"Used (\d+) registers", said)), default=-1)

@@ -119,17 +119,29 @@ class AttentionCall:
     @property
     def q_pos(self) -> Tensor:
         """Positions of queries, ``(*batch, queries)``."""
-        return (self.positions or default_pair(self.q, self.k))[0]
+        return self._both_positions[0]
 
     @property
     def k_pos(self) -> Tensor:
         """Positions of keys, ``(*batch, keys)``."""
-        return (self.positions or default_pair(self.q, self.k))[1]
+        return self._both_positions[1]
+
+    @property
+    def _both_positions(self) -> tuple[Tensor, Tensor]:
+        """Of queries and keys; default ones are made when they are read, which on a GPU is rare, and kept."""
+        if self.positions is not None:
+            return self.positions
+        if tracing():
+            return default_pair(self.q, self.k)
+        kept: dict[str, tuple[Tensor, Tensor]] = vars(self)
+        if "_default_positions" not in kept:
+            kept["_default_positions"] = default_pair(self.q, self.k)
+        return kept["_default_positions"]
 
     @property
     def bias_positions(self) -> tuple[Tensor, Tensor]:
         """Positions of queries and keys as biases take them: in a float64 call a bias is to be float64 as well."""
-        q_pos, k_pos = self.positions or default_pair(self.q, self.k)
+        q_pos, k_pos = self._both_positions
         return (q_pos.double(), k_pos.double()) if self.q.dtype == torch.float64 else (q_pos, k_pos)
 
     @property
@@ -164,7 +176,7 @@ class AttentionCall:
     def visibility(self) -> VisibilityMask:
         """Which keys each query attends to."""
         causal, window = self.causal, self.window
-        q_pos, k_pos = self.positions or default_pair(self.q, self.k)
+        q_pos, k_pos = self._both_positions
         if causal == "positions" and window is not None and (q_pos.is_floating_point() or k_pos.is_floating_point()):
             # A difference of float32 numbers that is rounded to the window hides a key that is visible.
             q_pos, k_pos = (p.to(float64_if_supported(p.device)) for p in (q_pos, k_pos))
@@ -236,7 +248,7 @@ class AttentionCall:
     def context(self, mask: Tensor | None, token_state: Tensor | None) -> Context:
         """The context of a score or weight encoding's `forward`, with queries, keys and values as they are here."""
         unrotated = None if self.unrotated is None else Unrotated(*self.unrotated)
-        q_pos, k_pos = self.positions or default_pair(self.q, self.k)
+        q_pos, k_pos = self._both_positions
         sequence = SequenceContext(self.token_order, None, self.row_lengths, self.causal == "positions")
         return Context(
             self.q, self.k, self.v, q_pos, k_pos, self.scale, mask, token_state, self.softcap, unrotated, sequence
@@ -345,7 +357,7 @@ def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: 
             reads = reads or encoding.axes > 0
             spanning = spanning or (isinstance(encoding, ScoreEncoding) and encoding.length_dependent)
             order = order or (isinstance(encoding, ScoreEncoding) and encoding.reads.token_order)
-    if positions is None and (rotates or reads or spanning):
+    if positions is None and (rotates or spanning):
         positions = default_pair(q, k)
     if rotates and positions is not None:
         q, k = rotated(encodings, q, k, *positions, length, call.mask, call.segments)

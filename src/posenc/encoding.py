@@ -38,7 +38,7 @@ from posenc.head_shares import HeadShare as HeadShare
 from posenc.head_shares import keep_heads
 
 if TYPE_CHECKING:  # structures are for backends: who imports an encoding does not wait for them
-    from posenc.structure import Network, Offsets, Sink, Sticks, Structure
+    from posenc.structure import DistanceNetwork, Lookup, Network, Offsets, Sink, Sticks, Structure
 
 Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a value of the call, never state
 
@@ -197,12 +197,21 @@ class BiasEncoding(Encoding):
         """
         return None
 
-    def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
-        """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, ….
+    def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup | None:
+        """Structure: a table of which each distance has one entry, for queries that are the last of the keys, or None.
 
-        The network takes the device of ``like``, and float64 if ``like`` is float64, else float32.
+        On the device of ``like``, the table in the dtype of the parameters; such a bias states `of_distance` as well.
         """
         return None
+
+    def distance_network(self) -> DistanceNetwork | None:
+        """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, …"""
+        return None
+
+    def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
+        """`distance_network` of some lengths, in float64 if ``like`` or the parameters are float64, else float32."""
+        found = self.distance_network()
+        return None if found is None else found.of_lengths(queries, keys, like=like)
 
     def offsets(self, q_pos: Tensor, k_pos: Tensor) -> Offsets | None:
         """Structure: a table by coordinate differences, for positions ``(tokens, axes)`` whose values are known."""

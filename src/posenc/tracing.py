@@ -46,6 +46,11 @@ def has_values(tensor: Tensor) -> bool:
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
+def may_keep(device: torch.device) -> bool:
+    """Whether a tensor made now is one that later calls can read: neither a stand-in, nor part of a captured graph."""
+    return not (stand_ins() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()))
+
+
 def has_tangent(tensors: Iterable[Tensor | None]) -> bool:
     """Whether any of these is differentiated in forward mode; that some thread does so with others says nothing.
 

@@ -367,7 +367,10 @@ def test_refusals():
     assert reason([]) is None
     assert reason([ALiBi(4), T5Bias(4), AttentionSink(4)], softcap=2.0, dropout=0.5, window=3) is None
     assert reason([ForgetGate(32, num_heads=4)], x=torch.zeros(1, 20, 32)) is None
-    assert "FIRE" in reason([FIRE(4)])
+    assert reason([FIRE(4), ALiBi(4)]) is None
+    assert "network" in reason([FIRE(4), T5Bias(4)])
+    assert "network" in reason([FIRE(4), FIRE(4)])
+    assert "127" in reason([FIRE(4, hidden=128)])
     assert "positions" in reason([ALiBi(4)], q_pos=torch.arange(20), k_pos=torch.arange(20))
     assert "hides" in reason([StreamingLLM(RoPE(16), sinks=1, window=3)])
     assert "dropout" in reason([], dropout=1.0)
@@ -384,6 +387,19 @@ def test_refusals():
     assert "masks" in reason([StickBreaking()], mask=torch.ones(1, 20, 20, dtype=torch.bool))
     separate = CoPE(16, max_position=4, gates="separate", dim=32, num_kv_heads=2)
     assert "key heads" in reason([separate], x=torch.zeros(1, 20, 32))
+
+
+def test_gradients_of_counts_are_refused_where_runs_must_be_alike():
+    q, k, v = (t.requires_grad_() for t in qkv(1, 1, 4, 4, 16))
+    cope = [CoPE(16, max_position=4)]
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert "atomics" in backend.unsupported(prepared(q, k, v, cope))
+        with torch.no_grad():
+            assert backend.unsupported(prepared(q, k, v, cope)) is None
+        assert backend.unsupported(prepared(q, k, v, [StickBreaking()])) is None
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_strategy_speaks():

@@ -30,7 +30,7 @@ from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.head_shares import QUERIES, HeadAxis
 from posenc.positions import checking as position
-from posenc.structure import Network
+from posenc.structure import DistanceNetwork
 
 _EPS = 1e-6
 
@@ -119,18 +119,9 @@ class FIRE(BiasEncoding):
             bias = self.outer(units)
         return bias.movedim(-1, -3)
 
-    def network(self, queries: int, keys: int, *, like: Tensor) -> Network:
-        dtype = precision(like, self.c)
-        apart = torch.arange(queries + keys - 1, device=like.device) - (queries - 1)
-        own_key = torch.arange(keys - queries, keys, device=like.device)
-        # the input is a quotient of a number a distance and a number a query, which is what a tile exploits
-        by_query = 1 / (self._log(self._limit(own_key, dtype)) + _EPS)
-        inner, outer = (layer.to(dtype) for layer in (self.inner.weight[:, 0], self.outer.weight))
-        biases = self.inner.bias.to(dtype), self.outer.bias.to(dtype)
-        if self.leak:  # what leaks through a unit is a second one, turned round
-            inner, outer = torch.cat([inner, -inner]), torch.cat([outer, -self.leak * outer], 1)
-            biases = torch.cat([biases[0], -biases[0]]), biases[1]
-        return Network(self._log(apart.abs().to(dtype)), by_query, inner, biases[0], outer, biases[1])
+    def distance_network(self) -> DistanceNetwork:
+        layers = self.inner.weight[:, 0], self.inner.bias, self.outer.weight, self.outer.bias
+        return DistanceNetwork(self.c, self.multiplier, *layers, self.threshold, _EPS, self.leak)
 
     def _limit(self, q_pos: Tensor, dtype: torch.dtype) -> Tensor:
         """The distance that counts as 1 for each query."""

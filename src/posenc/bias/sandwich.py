@@ -15,6 +15,8 @@ Departs from the source: nothing; the main text's sum starts at 1 (``start=1``, 
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,25 @@ from posenc.entry import Entry
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
 from posenc.head_shares import HeadShare
+from posenc.structure.lookup import Lookup, index_by_distance, reach_of
+from posenc.tracing import may_keep
+
+
+def _waves(dim: int, start: int) -> list[float]:
+    return geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
+
+
+def _distance(distance: Tensor, told: None) -> Tensor:
+    return distance.abs()
+
+
+@functools.lru_cache(maxsize=4)
+def _kept(strength: tuple[float, ...], dim: int, start: int, reach: int, device: torch.device) -> Tensor:
+    """The bias at distances 0 … reach − 1, ``(heads, reach)`` float32: it has no parameters, so a device keeps one."""
+    with torch.inference_mode(False), torch.no_grad():
+        far = torch.arange(reach, device=device)
+        total = angles(far, Frequencies(_waves(dim, start)), working_dtype(torch.float32, device)).cos().sum(-1)
+        return total.float() * constant(strength, torch.float32, device)[:, None]
 
 
 class Sandwich(DistanceBias):
@@ -58,7 +79,7 @@ class Sandwich(DistanceBias):
             raise ValueError(f"dim must be even and at least 2, got {dim}")
         self.num_heads, self.dim, self.start = num_heads, dim, start
         self._strength = [num_heads / (8.0 * head) for head in range(1, num_heads + 1)]
-        waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
+        waves = _waves(dim, start)
         self._waves = Frequencies(waves)
         self._each_wave = [Frequencies([wave]) for wave in waves]
 
@@ -76,6 +97,13 @@ class Sandwich(DistanceBias):
             for wave in self._each_wave:
                 total = total + angles(distance, wave, wide).squeeze(-1).cos()
         return total.to(dtype) * constant(self._strength, dtype, distance.device).view(-1, *[1] * distance.ndim)
+
+    def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup | None:
+        if not may_keep(like.device):
+            return None
+        told = tuple(self._strength), self.dim, self.start
+        index = index_by_distance(_distance, None, queries, keys, like.device)
+        return Lookup(_kept(*told, reach_of(queries, keys), like.device), index)
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, dim={self.dim}, start={self.start}"

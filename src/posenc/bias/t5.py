@@ -27,6 +27,7 @@ from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.head_shares import HeadAxis
+from posenc.structure.lookup import Lookup, index_by_distance
 
 MOST_BUCKETS = 2**12  # whose edges are powers of integers
 
@@ -46,6 +47,16 @@ def bucket_starts(buckets: int, max_distance: int) -> list[int]:
         edge = max_distance**step * exact ** (wide - step)
         starts.append(bisect.bisect_left(range(max_distance), edge, key=lambda n: n**wide))
     return starts
+
+
+def _bucket(distance: Tensor, told: tuple[tuple[int, ...], int | None]) -> Tensor:
+    """The bucket of each distance, told where buckets start, and the first of later keys if these have their own."""
+    starts, later = told
+    edges = constant(starts[1:], distance.dtype, distance.device)  # so many as lie below, or none
+    if later is None:
+        return torch.bucketize(-distance, edges, right=True)
+    # looked up among exact starts: no logarithm, whose rounding would decide at the ends of buckets
+    return torch.bucketize(distance.abs(), edges, right=True) + (distance > 0) * later
 
 
 class T5Bias(DistanceBias):
@@ -127,11 +138,12 @@ class T5Bias(DistanceBias):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The row of the table for each ``distance = p_key − p_query``; int64, same shape."""
-        starts = constant(self._starts[1:], distance.dtype, distance.device)  # so many as lie below, or none
-        if not self.bidirectional:
-            return torch.bucketize(-distance, starts, right=True)
-        # looked up among exact starts: no logarithm, whose rounding would decide at the ends of buckets
-        return torch.bucketize(distance.abs(), starts, right=True) + (distance > 0) * (self.num_buckets // 2)
+        return _bucket(distance, (self._starts, self.num_buckets // 2 if self.bidirectional else None))
+
+    def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup:
+        told = self._starts, self.num_buckets // 2 if self.bidirectional else None
+        table = self.weight if self.bias_scale == 1 else self.weight * self.bias_scale
+        return Lookup(table.mT, index_by_distance(_bucket, told, queries, keys, like.device))
 
     def of_distance(self, distance: Tensor) -> Tensor:
         rows = nn.functional.embedding(self.bucket(distance), self.weight.to(precision(distance, self.weight)))

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import MOST_AXES, check_whole, shown
-from posenc.tracing import stand_ins
+from posenc.tracing import may_keep, stand_ins
 
 NO_POSITION = -(2**31)  # exact in int32, float32 and whatever is wider
 _DEFAULTS: WeakValueDictionary[tuple[int, torch.device], Tensor] = WeakValueDictionary()
+_LATEST: dict[torch.device, Tensor] = {}  # one for each GPU, which launches nothing for positions that nobody reads
 DEFAULT_MARK = "_posenc_default"  # an attribute of the tensor itself: no view and no result of an operation has it
 SPAN = 1024  # tokens: so many more calls share the numbers, and rotations their table, as a text grows
 FARTHEST = 2**18  # tokens: 2 MiB of numbers
@@ -32,7 +33,7 @@ def default_positions(tokens: int, device: torch.device, start: int = 0) -> Tens
     again without looking at a value. Numbers that were written into all the same are never handed out again.
     """
     stop = start + tokens
-    if stand_ins() or start < 0 or stop > FARTHEST or _captured(device):
+    if start < 0 or stop > FARTHEST or not may_keep(device):
         return torch.arange(start, stop, device=device)
     length = -(-stop // SPAN) * SPAN if stop > SPAN else max(16, 1 << (stop - 1).bit_length())
     numbers = _DEFAULTS.get((length, device))
@@ -42,14 +43,11 @@ def default_positions(tokens: int, device: torch.device, start: int = 0) -> Tens
         if type(numbers) is not Tensor:
             return numbers[start:stop]
         _DEFAULTS[length, device] = numbers
+        if device.type == "cuda":
+            _LATEST[device] = numbers
     part = numbers[start:stop]
     setattr(part, DEFAULT_MARK, Counted(numbers, start))
     return part
-
-
-def _captured(device: torch.device) -> bool:
-    """Whether a CUDA graph takes calls down, whose numbers are there only once it was replayed."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def counted(positions: Tensor) -> Counted | None:

@@ -24,7 +24,9 @@ from posenc.structure.interface import Structure as Structure
 from posenc.structure.interface import TileContext as TileContext
 from posenc.structure.interface import TileFacts as TileFacts
 from posenc.structure.interface import Visible as Visible
+from posenc.structure.lookup import Lookup as Lookup
 from posenc.structure.low_rank import LowRank as LowRank
+from posenc.structure.network import DistanceNetwork as DistanceNetwork
 from posenc.structure.network import Network as Network
 from posenc.structure.offsets import Offsets as Offsets
 from posenc.structure.ranges import Factor as Factor

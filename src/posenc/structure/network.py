@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from posenc.dtypes import precision
 from posenc.structure.interface import NO_INPUT_GRADIENTS, InputGradients, ScoreMod, Structure, Visible
 from posenc.structure.tile import LONG, Tile, skew_view, toeplitz_view, with_zero_tail
 
@@ -27,6 +28,40 @@ class Units(NamedTuple):
     bending: Tensor  # indices of the units with a kink inside the range
     coefficients: Tensor  # (heads, 2 + units that bend): of one, of x, of each of these
     features: Tensor | None = None  # of the whole tile, if that is small enough
+
+
+class DistanceNetwork(NamedTuple):
+    """The same of positions that are indices, in its own parameters, of any floating dtype: x_ij = psi(n) · r_i,
+
+    psi(n) = log(1 + |c · n|),  r_i = 1 / (psi(max(position_i, |multiplier · threshold|)) + epsilon).
+    """
+
+    c: Tensor  # (1,)
+    multiplier: Tensor  # (1,)
+    inner: Tensor  # (units,)
+    inner_bias: Tensor  # (units,)
+    outer: Tensor  # (heads, units)
+    outer_bias: Tensor  # (heads,)
+    threshold: float
+    epsilon: float
+    leak: float  # slope of the units below 0
+
+    def of_lengths(self, queries: int, keys: int, *, like: Tensor) -> Network:
+        """The numbers of each distance and of each query, on the device of ``like``."""
+        dtype = precision(like, self.c)
+        apart = torch.arange(queries + keys - 1, device=like.device) - (queries - 1)
+        own_key = torch.arange(keys - queries, keys, device=like.device).to(dtype)
+        limit = (self.multiplier.to(dtype) * self.threshold).abs()
+        # the input is a quotient of a number a distance and a number a query, which is what a tile exploits
+        by_query = 1 / (self._psi(torch.maximum(own_key, limit)) + self.epsilon)
+        inner, inner_bias, outer, outer_bias = (layer.to(dtype) for layer in self[2:6])
+        if self.leak:  # what leaks through a unit is a second one, turned round
+            inner, inner_bias = torch.cat([inner, -inner]), torch.cat([inner_bias, -inner_bias])
+            outer = torch.cat([outer, -self.leak * outer], 1)
+        return Network(self._psi(apart.abs().to(dtype)), by_query, inner, inner_bias, outer, outer_bias)
+
+    def _psi(self, tokens: Tensor) -> Tensor:
+        return torch.log1p((self.c.to(tokens.dtype) * tokens).abs())
 
 
 @dataclass(eq=False)

@@ -195,7 +195,10 @@ def differentiated(call: Call, backend: Backend) -> dict[str, Tensor]:
 
 @applies_to("bias", all_of_them=False)
 def distance_structure(case: Case) -> None:
-    """``of_distance``, where stated, is `forward` as a function of p_key − p_query, for distances of any shape."""
+    """``of_distance``, where stated, is `forward` as a function of p_key − p_query, for distances of any shape.
+
+    So are the other forms of the same: a table by distance, slopes.
+    """
     q_pos, k_pos = torch.arange(0, 90, 7), torch.arange(0, 90, 5)
     for encoding in at_hook_point(case.make(torch.float64), BiasEncoding):
         distance = k_pos - q_pos[:, None]
@@ -205,6 +208,11 @@ def distance_structure(case: Case) -> None:
             flat = encoding.of_distance(distance.flatten())
             assert flat is not None
             expect_close("of_distance (any,)", flat, structure.flatten(1))
+        found = encoding.lookup(7, 90, like=q_pos)
+        if found is not None:
+            row = encoding.of_distance(torch.arange(6, -90, -1, dtype=torch.float64))
+            assert row is not None, "a bias with a table states of_distance"
+            expect_close("lookup", found.table[:, found.index.long()].to(row.dtype), row, tolerance=1e-6)
         slopes = encoding.distance_slopes(like=q_pos)
         if slopes is not None:
             assert structure is not None, "a bias with slopes states of_distance"

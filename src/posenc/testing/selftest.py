@@ -80,11 +80,11 @@ def kinds() -> list[Kind]:
     """Every kernel in each mode and dtype, the most used first."""
     modes: list[tuple[str, ...]] = [
         ("slopes", "causal"), ("row", "causal"), ("gates", "causal"), ("causal", "window", "documents", "padding"),
-        ("row", "gates", "sink", "softcap", "dropout", "causal"), ("row",),
+        ("network", "causal"), ("row", "gates", "sink", "softcap", "dropout", "causal"), ("row",),
     ]  # fmt: skip
     few: list[tuple[str, ...]] = [
         ("slopes", "causal", "padding"), ("row", "sink", "causal", "window"), ("gates", "causal", "padding"),
-        ("causal", "documents", "softcap"),
+        ("network", "causal", "padding"), ("causal", "documents", "softcap"),
     ]  # fmt: skip
     found = []
     for dtype in (torch.bfloat16, torch.float16, torch.float32):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,14 +21,19 @@ from torch import Tensor
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.triton import guard
 from posenc.backends.triton.guard import Kind
-from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, kernel_visibility, visibility_refusal
+from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, Terms, kernel_visibility, visibility_refusal
 from posenc.call import AttentionCall, with_structures
 from posenc.operators import KERNELS
-from posenc.structure import Counts, Decay, Row, Sticks, Structure, running_sums
+from posenc.structure import Counts, Decay, Row, Sticks, Structure
 from posenc.tracing import exporting
 
 FEW = 16  # queries of a decode step
 MOST = 256  # positions of counts: rows of z must stay near the processor
+MOST_UNITS = 127  # of a network: its segments are one row of a tile
+ADDED = {
+    "row": "a bias by distance", "slopes": "slopes", "gates": "forget gates", "network": "a network of the distance",
+    "sink": "a sink",
+}  # fmt: skip
 CAPABILITY = (8, 0)  # of the oldest GPUs that the kernels are compiled for: asynchronous copies, bfloat16
 
 
@@ -107,9 +112,16 @@ def _unsupported_softmax(call: AttentionCall) -> str | None:
             return "a decay by gates needs the causal order of indices"
     if call.bias and (not call.aligned or call.axes > 1):
         return "positions are given: no bias is a function of the difference of two indices"
-    for bias, row in zip(call.bias, _rows(call), strict=True):
-        if row is None and bias.distance_slopes(like=call.q) is None:
+    units = 0
+    for number, bias in enumerate(call.bias):
+        network = bias.distance_network()
+        units += 0 if network is None else network.inner.shape[0]
+        if network is None and bias.distance_slopes(like=call.q) is None and not _has_row(call, number):
             return f"{type(bias).__name__} is no function of the distance"
+    if units and (sum(bias.distance_network() is not None for bias in call.bias) > 1 or terms_of(call).row is not None):
+        return "kernels take one network, and no bias by distance beside it"
+    if units > MOST_UNITS:
+        return f"kernels take networks of at most {MOST_UNITS} units"
     if sum(isinstance(part, Decay) for part in parts) > 1:
         return "kernels take one term of forget gates"
     if call.dropout is not None and call.dropout.p == 1:
@@ -135,16 +147,17 @@ def _unsupported_alone(call: AttentionCall) -> str | None:
             return f"kernels count to at most {MOST - 1}, got {part.table.shape[1] - 1}"
         if isinstance(part, Counts) and part.keys is not None and part.keys.shape[1] != call.k.shape[1]:
             return "the gates have other key heads than the call"
+    if call.weight is None and _trains(call) and torch.are_deterministic_algorithms_enabled():
+        return "gradients of counted positions are sums by atomics, whose order is not always the same"
     if max(call.q.shape[-1], call.v.shape[-1]) > WIDEST:
         return f"kernels take heads of at most {WIDEST} channels"
     return None
 
 
-def _rows(call: AttentionCall) -> tuple[Tensor | None, ...]:
-    """The row of each bias, None for slopes, which need none."""
-    if all(bias.distance_slopes(like=call.q) is not None for bias in call.bias):
-        return (None,) * len(call.bias)
-    return call.rows
+def _has_row(call: AttentionCall, number: int) -> bool:
+    """Whether a bias of the call is a function of the distance."""
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    return call.bias[number].lookup(queries, keys, like=call.q) is not None or call.rows[number] is not None
 
 
 def kind_of(call: AttentionCall) -> Kind:
@@ -153,7 +166,7 @@ def kind_of(call: AttentionCall) -> Kind:
     kernel, flags = kernel_of(call), []
     if kernel in ("softmax", "few queries"):
         terms = terms_of(call)
-        flags += [name for name in ("row", "slopes", "gates", "sink") if getattr(terms, name) is not None]
+        flags += [name for name in ADDED if getattr(terms, name) is not None]
         flags += ["softcap"] if call.softcap is not None else []
         flags += ["dropout"] if call.dropout is not None else []
     elif call.weight is not None:
@@ -169,33 +182,28 @@ def kind_of(call: AttentionCall) -> Kind:
     return Kind(kernel, tuple(flags), call.q.dtype, call.q.shape[3], call.v.shape[3], _trains(call))
 
 
-class _Terms(NamedTuple):
-    """What a call adds to the logits of softmax; None: nothing."""
-
-    row: Tensor | None
-    slopes: Tensor | None
-    gates: Tensor | None
-    sink: Tensor | None
-
-
-def terms_of(call: AttentionCall) -> _Terms:
+def terms_of(call: AttentionCall) -> Terms:
     """All that is added to the logits of a call whose structures have been asked: rows and slopes summed up."""
-    rows, slopes, gates = [], [], None
-    for bias, row in zip(call.bias, _rows(call), strict=True):
-        if row is None:
-            steepness = bias.distance_slopes(like=call.q)
-            assert steepness is not None, "a bias without a row has slopes"
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    slopes, lookups, rows, network, gates = [], [], [], None, None
+    for number, bias in enumerate(call.bias):
+        steepness, found = bias.distance_slopes(like=call.q), bias.distance_network()
+        if steepness is not None:
             slopes.append(steepness)
+        elif found is not None:
+            network = found
         else:
-            rows.append(row)
+            lookups.append((number, bias.lookup(queries, keys, like=call.q)))
     for part in _structures(call):
         if isinstance(part, Row):
             rows.append(part.values)
         elif isinstance(part, Decay):
             gates = part.gates
-    return _Terms(
-        sum(rows[1:], rows[0]) if rows else None, sum(slopes[1:], slopes[0]) if slopes else None, gates, call.sink
-    )
+    added = sum(slopes[1:], slopes[0]) if slopes else None
+    if len(lookups) == 1 and not rows and lookups[0][1] is not None:
+        return Terms(*lookups[0][1], added, gates, network, call.sink)
+    rows = [row for row in (call.rows[number] for number, _ in lookups) if row is not None] + rows
+    return Terms(sum(rows[1:], rows[0]) if rows else None, None, added, gates, network, call.sink)
 
 
 def strategy(call: AttentionCall) -> str:
@@ -204,9 +212,8 @@ def strategy(call: AttentionCall) -> str:
     kernel = kernel_of(call)
     if kernel in ("sticks", "counts"):
         return f"a kernel of its own for {kernel}, in Triton"
-    terms = terms_of(call)._asdict()
-    names = {"row": "a bias by distance", "slopes": "slopes", "gates": "forget gates", "sink": "a sink"}
-    added = [words for name, words in names.items() if terms[name] is not None]
+    terms = terms_of(call)
+    added = [words for name, words in ADDED.items() if getattr(terms, name) is not None]
     said = "one softmax kernel" if kernel == "softmax" else "softmax of few queries by parts of the keys"
     return f"{said} under {', '.join(added) or 'no bias'}, in Triton"
 
@@ -219,12 +226,13 @@ def run(call: AttentionCall) -> Tensor:
         return _run_few(call)
     visibility = kernel_visibility(call)
     if kernel == "softmax":
-        from posenc.backends.triton.softmax import Terms, attend_softmax
+        from posenc.backends.triton.softmax import attend_softmax
 
-        row, slopes, gates, sink = terms_of(call)
-        sums = None if gates is None else running_sums(gates, call.mask, call.segments)
-        terms = Terms(row, slopes, sums, sink)
-        return attend_softmax(*qkv, terms, call.scale, visibility, call.softcap, call.dropout)
+        terms, counted = terms_of(call), {}
+        if terms.gates is not None:
+            counted["seen"] = None if call.mask is None else call.mask[:, 0, 0]
+            counted["documents"] = None if call.segments is None else call.segments[1]
+        return attend_softmax(*qkv, terms, call.scale, visibility, call.softcap, call.dropout, **counted)
     if kernel == "sticks":
         assert call.weight is not None
         sticks = call.weight.structure()
@@ -241,16 +249,15 @@ def run(call: AttentionCall) -> Tensor:
 
 def _run_few(call: AttentionCall) -> Tensor:
     """Few queries, without a backward pass: padding as it is, documents as numbers."""
-    from posenc.backends.triton.decode import DecodeTerms, attend_few
+    from posenc.backends.triton.decode import attend_few
 
-    row, slopes, gates, sink = terms_of(call)
     seen = None if call.mask is None else call.mask[:, 0, 0]
     ids: tuple[Tensor | None, Tensor | None] = (None, None)
     if call.segments is not None:
         visibility = kernel_visibility(call.replace(mask=None))
         ids = visibility.q_ids, visibility.k_ids
-    terms = DecodeTerms(row, slopes, gates, sink, seen, *ids)
-    return attend_few(call.q, call.k, call.v, terms, call.scale, call.causal is True, call.window or 0, call.softcap)
+    qkv, plain = (call.q, call.k, call.v), (call.scale, call.causal is True, call.window or 0)
+    return attend_few(*qkv, terms_of(call), *plain, call.softcap, seen, *ids)
 
 
 def _rotation(*call: Any) -> tuple[Tensor, Tensor] | None:

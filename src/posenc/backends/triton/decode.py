@@ -7,33 +7,23 @@ that a captured step is every step of a cache of fixed size.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from posenc.backends.triton import decode_kernels, launch
+from posenc.backends.triton.launch import Terms
+from posenc.backends.triton.terms import network_tables, segments
 
 QUERIES = 16  # at most
 BLOCK = 64  # keys of a tile
 MOST_PARTS = 64
 
 
-class DecodeTerms(NamedTuple):
-    """What is added to the logits, and which keys are hidden; None: nothing."""
-
-    row: Tensor | None = None  # (heads | 1, queries + keys − 1), at n = −(queries − 1) … keys − 1
-    slopes: Tensor | None = None  # (heads,) float32
-    gates: Tensor | None = None  # (batch | 1, heads | 1, keys), logs of forget gates
-    sink: Tensor | None = None  # (heads,)
-    seen: Tensor | None = None  # bool (batch | 1, keys), keys that are not hidden
-    q_ids: Tensor | None = None  # int64 (batch | 1, queries), documents
-    k_ids: Tensor | None = None  # int64 (batch | 1, keys)
-
-
 def attend_few(
-    q: Tensor, k: Tensor, v: Tensor, terms: DecodeTerms, scale: float, causal: bool, window: int, softcap: float | None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms, scale: float, causal: bool, window: int,
+    softcap: float | None = None, seen: Tensor | None = None, q_ids: Tensor | None = None, k_ids: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Softmax attention of at most `QUERIES` queries, ``(batch, heads, queries, value_dim)``, without gradients.
 
     Args:
@@ -43,13 +33,16 @@ def attend_few(
         causal: whether queries attend to keys up to their own, as the last of them.
         window: tokens that a query attends to; 0: all.
         softcap: what scale · q·k is capped to.
+        seen: bool ``(batch | 1, keys)``, keys that are not hidden.
+        q_ids, k_ids: int64 ``(batch | 1, queries)`` and ``(batch | 1, keys)``, documents.
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
     gates = None if terms.gates is None else terms.gates.expand(q.shape[0], q.shape[1], -1)
-    seen = None if terms.seen is None else launch.row_contiguous(terms.seen)
+    seen = None if seen is None else launch.row_contiguous(seen)
+    tables = None if terms.network is None else network_tables(terms.network)
     out: Tensor = _attend_few(
-        q, k, v, terms.row, terms.slopes, gates, terms.sink, seen, terms.q_ids, terms.k_ids, scale, causal, window,
-        softcap or 0.0,
+        q, k, v, terms.row, terms.index, tables, terms.slopes, gates, terms.sink, seen, q_ids, k_ids, scale, causal,
+        window, softcap or 0.0,
     )  # fmt: skip
     return out
 
@@ -69,9 +62,9 @@ def _multiprocessors(device: torch.device) -> int:
 
 @torch.library.custom_op("posenc::attend_few", mutates_args=())
 def _attend_few(
-    q: Tensor, k: Tensor, v: Tensor, row: Tensor | None, slopes: Tensor | None, gates: Tensor | None,
-    sink: Tensor | None, seen: Tensor | None, q_ids: Tensor | None, k_ids: Tensor | None, scale: float, causal: bool,
-    window: int, softcap: float,
+    q: Tensor, k: Tensor, v: Tensor, row: Tensor | None, index: Tensor | None, tables: Tensor | None,
+    slopes: Tensor | None, gates: Tensor | None, sink: Tensor | None, seen: Tensor | None, q_ids: Tensor | None,
+    k_ids: Tensor | None, scale: float, causal: bool, window: int, softcap: float,
 ) -> Tensor:  # fmt: skip
     (batch, heads, queries, width), num_kv_heads, keys, values = q.shape, k.shape[1], k.shape[2], v.shape[3]
     low = max(0, keys - queries - window + 1) if window else 0
@@ -86,15 +79,16 @@ def _attend_few(
     of_row = (0, 0) if row is None else (0 if row.shape[0] == 1 else row.stride(0), row.stride(1))
     of_gates = (0, 0, 0) if gates is None else gates.stride()
     *of_tensors, ids_q, ids_k, of_seen = launch.strides((q, k, v), q_ids, k_ids, seen)
-    pointers = (q if x is None else x for x in (row, slopes, gates, q_ids, k_ids))
+    pointers = (q if x is None else x for x in (row, index, tables, slopes, gates, q_ids, k_ids))
     values_padded, exact = launch.padded(values), launch.exact(q)
     decode_kernels.parts[(batch * num_kv_heads, count)](
         q, k, v, *pointers, q if seen is None else seen.view(torch.uint8), results, norms, totals, scale,
         softcap, *of_tensors, *of_row, *of_gates, ids_q, ids_k, of_seen, heads, group, queries, keys, window, low, each,
         CAUSAL=causal, WINDOW=window > 0, IDS=q_ids is not None, SEEN=seen is not None, ROW=row is not None,
-        SLOPES=slopes is not None, GATES=gates is not None, CAP=softcap > 0, SINK=sink is not None, EXACT=exact,
-        MOST=QUERIES, ROWS=launch.padded(group * queries), BN=BLOCK, D=width, WIDTH=launch.padded(width),
-        DV=values, VALUES=values_padded, num_warps=4, num_stages=2 if exact else 3,
+        INDEX=index is not None, SEGMENTS=segments(tables), SLOPES=slopes is not None, GATES=gates is not None,
+        CAP=softcap > 0, SINK=sink is not None, EXACT=exact, MOST=QUERIES, ROWS=launch.padded(group * queries),
+        BN=BLOCK, D=width, WIDTH=launch.padded(width), DV=values, VALUES=values_padded, num_warps=4,
+        num_stages=2 if exact else 3,
     )  # fmt: skip
     decode_kernels.joined[(batch * heads * queries,)](
         results, norms, totals, q if sink is None else sink, out, heads, queries, count, GATES=gates is not None,

@@ -20,7 +20,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from posenc.backends.triton.softmax_kernels import capped
+from posenc.backends.triton.softmax_kernels import capped, normaliser
+from posenc.backends.triton.term_kernels import HEADER, log_of
 from posenc.backends.triton.tile import LOG2_E, product
 
 LENGTHS = ["queries", "keys", "window", "low", "blocks_each"]
@@ -28,14 +29,14 @@ LENGTHS = ["queries", "keys", "window", "low", "blocks_each"]
 
 @triton.jit(do_not_specialize=LENGTHS)
 def parts(
-    q, k, v, row, slopes, gates, q_ids, k_ids, seen_keys, results, norms, totals, scale, cap,
+    q, k, v, row, index, tables, slopes, gates, q_ids, k_ids, seen_keys, results, norms, totals, scale, cap,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, row_head, row_entry,
     gate_batch, gate_head, gate_key, ids_q, ids_k, seen_batch,
     heads, group, queries, keys, window, low, blocks_each,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, SEEN: tl.constexpr, ROW: tl.constexpr,
-    SLOPES: tl.constexpr, GATES: tl.constexpr, CAP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
-    MOST: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
-    VALUES: tl.constexpr,
+    INDEX: tl.constexpr, SLOPES: tl.constexpr, GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr,
+    SINK: tl.constexpr, EXACT: tl.constexpr, MOST: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, D: tl.constexpr,
+    WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Of one part: results still to be divided, the largest logit and the norm of each query, and the sum of gates.
 
@@ -64,7 +65,8 @@ def parts(
     if SLOPES:
         slope = tl.load(slopes + h, mask=exists, other=0.0)
     if ROW and not SINK:
-        centre = tl.load(row + h * row_head + (queries - 1) * row_entry, mask=exists, other=0.0).to(tl.float32)
+        at_own = tl.load(index + queries - 1) if INDEX else queries - 1
+        centre = tl.load(row + h * row_head + at_own * row_entry, mask=exists, other=0.0).to(tl.float32)
     if GATES:
         newer = keys - 1 - tl.arange(0, MOST)
         of_newer = b * gate_batch + h[:, None] * gate_head + newer[None, :] * gate_key
@@ -72,6 +74,12 @@ def parts(
         if SEEN:
             counts &= (tl.load(seen_keys + b * seen_batch + newer, mask=newer >= 0, other=0) != 0)[None, :]
         after = tl.sum(tl.load(gates + of_newer, mask=counts, other=0.0).to(tl.float32), 1)
+    if SEGMENTS > 0:
+        table = tables + tl.where(exists, h, 0) * (HEADER + 3 * SEGMENTS)
+        r, c = normaliser(tables, own)  # the same in the tables of all heads
+        knots = tables + HEADER + 2 * SEGMENTS
+        all_knots = tl.load(knots + tl.arange(0, SEGMENTS))
+        r_least, r_most = tl.min(r, 0), tl.max(r, 0)
     doc_i = rows
     if IDS:
         doc_i = tl.load(q_ids + b * ids_q + i, mask=exists, other=0)
@@ -98,8 +106,26 @@ def parts(
             open_keys = there & (tl.load(seen_keys + b * seen_batch + j, mask=there, other=0) != 0)
             seen &= open_keys[None, :]
         if ROW:
-            entry = h[:, None] * row_head + (n + (queries - 1)) * row_entry
-            s += tl.load(row + entry, mask=exists[:, None] & there[None, :], other=0.0).to(tl.float32) - centre[:, None]
+            entry, inside_row = n + (queries - 1), exists[:, None] & there[None, :]
+            if INDEX:
+                entry = tl.load(index + entry, mask=inside_row, other=0)
+            of_row = tl.load(row + h[:, None] * row_head + entry * row_entry, mask=inside_row, other=0.0)
+            s += of_row.to(tl.float32) - centre[:, None]
+        if SEGMENTS > 0:
+            # Segments from that of the smallest input to that of the largest, as in `softmax_kernels.bent`.
+            psi = log_of(c * tl.abs(n).to(tl.float32))
+            x = psi * r[:, None]
+            seen_psi = tl.where(exists[:, None] & there[None, :], psi, 0.0)
+            most = tl.max(tl.max(seen_psi, 1), 0)
+            least = tl.min(tl.min(tl.where(exists[:, None] & there[None, :], psi, float("inf")), 1), 0)
+            first_segment = tl.sum((all_knots < least * r_least).to(tl.int32), 0)
+            last_segment = tl.sum((all_knots < most * r_most).to(tl.int32), 0)
+            bend = tl.load(table + HEADER + first_segment)
+            s += x * bend[:, None] + tl.load(table + HEADER + SEGMENTS + first_segment)[:, None]
+            for u in range(first_segment, last_segment):
+                next_bend = tl.load(table + HEADER + u + 1)
+                s += (next_bend - bend)[:, None] * tl.maximum(x - tl.load(knots + u), 0.0)
+                bend = next_bend
         if SLOPES:
             s -= slope[:, None] * tl.abs(n).to(tl.float32)
         if GATES:

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from posenc.call import AttentionCall
 from posenc.dropout import Dropout
-from posenc.structure import Counts, Decay, Row, Sink, Sticks, Structure
+from posenc.structure import Counts, Decay, DistanceNetwork, Lookup, Network, Row, Sink, Sticks, Structure
 from posenc.tracing import has_transforms, stand_ins
 
 Run = Callable[..., Any]  # one call by a kernel: of an `AttentionCall` for kernels of attention
@@ -184,11 +184,18 @@ def small_call(
     flags, weight = set(kind.flags), None
     structures: list[Structure] = []
     bias: tuple[Any, ...] = ()
-    if "row" in flags:
+    if "row" in flags and batch == 1:  # one of the two calls has a table
+        table = tensor("table", heads, 40)
+        index = (torch.arange(queries + keys - 1, device=device) - (queries - 1)).abs().clamp(max=39).to(torch.int32)
+        bias = (_StandIn(lookup_=Lookup(table, index)),)
+    elif "row" in flags:
         structures.append(Row(tensor("row", heads, queries + keys - 1)))
     if "slopes" in flags:
-        slopes = torch.tensor([0.5 ** (2 * h + 1) for h in range(heads)], device=device)
-        bias = (_slopes(slopes),)
+        bias = (*bias, _StandIn(slopes=torch.tensor([0.5 ** (2 * h + 1) for h in range(heads)], device=device)))
+    if "network" in flags:
+        units = [tensor("inner", 20), tensor("inner_bias", 20), tensor("outer", heads, 20), tensor("outer_bias", heads)]
+        scales = tensor("c", 1), tensor("multiplier", 1)
+        bias = (*bias, _StandIn(network_=DistanceNetwork(*scales, *units, 60.0, 1e-6, 0.01)))
     if "gates" in flags:
         structures.append(Decay(torch.nn.functional.logsigmoid(tensor("gates", batch, heads, keys) + 3.0)))
     if "sink" in flags:
@@ -222,13 +229,33 @@ def small_call(
     return call, learned
 
 
-def _slopes(slopes: Tensor) -> Any:
-    """A bias of slopes, as backends ask it."""
-    return SimpleNamespace(
-        distance_slopes=lambda *, like: slopes,
-        of_distance=lambda distance: -distance.abs() * slopes.to(torch.float64)[:, None],
-        parameters=tuple,
-    )
+class _StandIn(NamedTuple):
+    """A bias of slopes, of a table by distance or of a network, as backends ask it."""
+
+    slopes: Tensor | None = None
+    lookup_: Lookup | None = None
+    network_: DistanceNetwork | None = None
+
+    def distance_slopes(self, *, like: Tensor) -> Tensor | None:
+        return self.slopes
+
+    def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup | None:
+        return self.lookup_
+
+    def distance_network(self) -> DistanceNetwork | None:
+        return self.network_
+
+    def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
+        return None if self.network_ is None else self.network_.of_lengths(queries, keys, like=like)
+
+    def of_distance(self, distance: Tensor) -> Tensor | None:
+        """At the distances of a row, in its order."""
+        if self.lookup_ is not None:
+            return self.lookup_.table[:, self.lookup_.index.long()]
+        return None if self.slopes is None else -distance.abs() * self.slopes.to(torch.float64)[:, None]
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return ()
 
 
 def _weight(structure: Sink | Sticks) -> Any:

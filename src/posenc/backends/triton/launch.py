@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from posenc.call import AttentionCall
-from posenc.tracing import stand_ins
+from posenc.structure import DistanceNetwork
+from posenc.tracing import may_keep
 
 # Reasonable for Hopper and for widths of 64 to 128: tiles fit its shared memory. None of these was measured.
 TILE = 64  # queries, and keys, of a tile in half precision; half as many in float32
@@ -28,6 +29,22 @@ WIDEST_SOFTMAX = 256  # the same of the softmax kernels
 Result = TypeVar("Result")
 
 _NOBODY = torch.iinfo(torch.int64).min  # the document of hidden keys
+
+
+class Terms(NamedTuple):
+    """What is added to the logits; None: nothing. What may want a gradient is said."""
+
+    row: Tensor | None = None  # (heads | 1, queries + keys − 1), at n = −(queries − 1) … keys − 1; a gradient
+    index: Tensor | None = None  # int32 (queries + keys − 1,): ``row`` is a table (heads | 1, any), this its entries
+    slopes: Tensor | None = None  # (heads,) float32, of a penalty that grows with the distance
+    gates: Tensor | None = None  # (batch | 1, heads | 1, keys), logs of forget gates; a gradient
+    network: DistanceNetwork | None = None  # gradients
+    sink: Tensor | None = None  # (heads,), logits that take weight and have no value; a gradient
+
+    @property
+    def learned(self) -> list[Tensor]:
+        """What may want a gradient."""
+        return [t for t in (self.row, self.gates, self.sink, *(self.network or ())[:6]) if t is not None]
 
 
 class KernelVisibility(NamedTuple):
@@ -62,7 +79,7 @@ def kernel_visibility(call: AttentionCall) -> KernelVisibility:
 
 def _ones(queries: int, device: torch.device) -> Tensor:
     """The document of all queries where keys are 0 or 1, int8 ``(1, queries)``: parts of one tensor a device."""
-    if stand_ins() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+    if not may_keep(device):
         return torch.ones(1, queries, dtype=torch.int8, device=device)
     return _kept_ones(1 << (queries - 1).bit_length(), device)[:, :queries]
 

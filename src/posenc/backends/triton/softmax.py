@@ -12,22 +12,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.triton import launch, softmax_kernels
-from posenc.backends.triton.launch import KernelVisibility
+from posenc.backends.triton import launch, softmax_kernels, term_kernels
+from posenc.backends.triton.launch import KernelVisibility, Terms
+from posenc.backends.triton.terms import ENTRIES, gate_sums, network_tables, row_copies, segments
 from posenc.dropout import Dropout
 from posenc.operators import operator_with_backward
 
 CHUNK = 16  # blocks of queries of one diagonal that a program of the row's gradient sums up
 _LOG2_E = math.log2(math.e)
-
-
-class Terms(NamedTuple):
-    """What is added to the logits; None: nothing."""
-
-    row: Tensor | None = None  # (heads | 1, queries + keys − 1), at n = −(queries − 1) … keys − 1; may want a gradient
-    slopes: Tensor | None = None  # (heads,) float32, of a penalty that grows with the distance; no gradient
-    sums: Tensor | None = None  # (batch | 1, heads | 1, keys) float64, running sums of gates; may want a gradient
-    sink: Tensor | None = None  # (heads,), logits that take weight and have no value; may want a gradient
 
 
 def attend_softmax(
@@ -39,6 +31,8 @@ def attend_softmax(
     visibility: KernelVisibility,
     softcap: float | None = None,
     dropout: Dropout | None = None,
+    seen: Tensor | None = None,
+    documents: Tensor | None = None,
 ) -> Tensor:
     """Softmax attention, ``(batch, heads, queries, value_dim)`` in the dtype of q; zeros where nothing is visible.
 
@@ -49,32 +43,20 @@ def attend_softmax(
         visibility: which keys each query attends to.
         softcap: what scale · q·k is capped to, before the terms.
         dropout: which weights are dropped, with its seed; p below 1.
+        seen, documents: bool and int64 ``(batch | 1, keys)``, which keys' gates count, and in which of several sums.
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
-    row, sums = terms.row, terms.sums
-    if sums is not None:
-        sums = sums.expand(q.shape[0], q.shape[1], -1)
+    row = terms.row
+    # The gradient of a sum is a difference, of sums of dS over its row and over its column, and stands as the two parts
+    # of the gradient of the pair: `gate_sums` subtracts them in float64.
+    sums = None if terms.gates is None else gate_sums(terms.gates, (q.shape[0], q.shape[1]), seen, documents)
+    tables = None if terms.network is None else network_tables(terms.network)
     wants_row = row is not None and row.requires_grad and torch.is_grad_enabled()
     seed, p, first = (None, 0.0, 0) if dropout is None else (dropout.seed, dropout.p, dropout.first)
     out: Tensor = _operator(
-        q,
-        k,
-        v,
-        row,
-        sums,
-        terms.sink,
-        terms.slopes,
-        visibility.q_ids,
-        visibility.k_ids,
-        seed,
-        scale,
-        visibility.causal,
-        visibility.window,
-        softcap or 0.0,
-        p,
-        first,
-        wants_row,
-    )[0]
+        q, k, v, row, sums, tables, terms.sink, terms.index, terms.slopes, visibility.q_ids, visibility.k_ids, seed,
+        scale, visibility.causal, visibility.window, softcap or 0.0, p, first, wants_row,
+    )[0]  # fmt: skip
     return out
 
 
@@ -86,7 +68,9 @@ class _Operands(NamedTuple):
     v: Tensor
     row: Tensor | None
     sums: Tensor | None
+    tables: Tensor | None
     sink: Tensor | None
+    index: Tensor | None
     slopes: Tensor | None
     q_ids: Tensor | None
     k_ids: Tensor | None
@@ -104,14 +88,15 @@ class _Operands(NamedTuple):
         return {
             "CAUSAL": self.causal, "WINDOW": self.window > 0, "IDS": self.q_ids is not None,
             "ROW": self.row is not None, "SLOPES": self.slopes is not None, "GATES": self.sums is not None,
-            "CAP": self.softcap > 0, "DROP": self.dropped > 0, "SINK": self.sink is not None,
+            "SEGMENTS": segments(self.tables), "CAP": self.softcap > 0, "DROP": self.dropped > 0,
+            "SINK": self.sink is not None,
             "EXACT": launch.exact(self.q), "D": self.q.shape[3], "WIDTH": launch.padded(self.q.shape[3]),
             "DV": self.v.shape[3], "VALUES": launch.padded(self.v.shape[3]),
         }  # fmt: skip
 
     def pointers(self, copies: Tensor | None) -> tuple[Tensor, ...]:
         """Tensors in the order of kernels; others instead of those that are not there."""
-        rest = copies, self.slopes, self.sums, self.sink, self.q_ids, self.k_ids, self.seed
+        rest = copies, self.slopes, self.sums, self.tables, self.sink, self.q_ids, self.k_ids, self.seed
         return self.q, self.k, self.v, *(self.q if x is None else x for x in rest)
 
     def numbers(self) -> tuple[float | int, ...]:
@@ -121,12 +106,12 @@ class _Operands(NamedTuple):
         return self.scale, self.softcap * _LOG2_E, least, factor, self.first_query
 
     def strides(self, copies: Tensor | None) -> tuple[int, ...]:
-        """Numbers between rows of the batch, heads and tokens; of copies; of sums; between documents."""
-        sums = (0, 0) if self.sums is None else self.sums.stride()[:2]
+        """Numbers between rows of the batch, heads and tokens; of copies; sums; between documents."""
+        plane = 0 if self.sums is None else self.sums.stride(0)
         length = 0 if copies is None else copies.shape[-1]
         of_head = 0 if copies is None or copies.shape[0] == 1 else copies.stride(0)
         *of_tensors, ids_q, ids_k = launch.strides((self.q, self.k, self.v), self.q_ids, self.k_ids)
-        return *of_tensors, of_head, length, *sums, ids_q, ids_k
+        return *of_tensors, of_head, length, plane, ids_q, ids_k
 
     def sizes(self) -> tuple[int, ...]:
         """Heads, heads of a group, queries, keys, window."""
@@ -135,44 +120,22 @@ class _Operands(NamedTuple):
         )  # fmt: skip
 
     def copies(self) -> Tensor | None:
-        """The row as kernels read it, ``(heads | 1, 8, length)`` float32."""
-        if self.row is None:
-            return None
-        heads, entries = self.row.shape
-        length = -(-(entries + 256) // 4) * 4  # the last tiles reach beyond the last query and key
-        copies = self.row.new_empty(heads, 8, length, dtype=torch.float32)
-        own = min(self.q.shape[2] - 1, entries - 1)
-        softmax_kernels.row_copies[(-(-length // 256), heads)](
-            self.row, copies, *self.row.stride(), entries, length, own, CENTRED=self.sink is None, BLOCK=256
-        )
-        return copies
+        """The row by distance as kernels read it."""
+        lengths = self.q.shape[2], self.k.shape[2]
+        return row_copies(self.row, self.index, self.tables, *lengths, centred=self.sink is None)
 
 
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, row: Tensor | None, sums: Tensor | None, sink: Tensor | None,
-    slopes: Tensor | None, q_ids: Tensor | None, k_ids: Tensor | None, seed: Tensor | None, scale: float, causal: bool,
-    window: int, softcap: float, dropped: float, first_query: int, wants_row: bool,
+    q: Tensor, k: Tensor, v: Tensor, row: Tensor | None, sums: Tensor | None, tables: Tensor | None,
+    sink: Tensor | None, index: Tensor | None, slopes: Tensor | None, q_ids: Tensor | None, k_ids: Tensor | None,
+    seed: Tensor | None, scale: float, causal: bool, window: int, softcap: float, dropped: float, first_query: int,
+    wants_row: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Results, and log2 of the norms of softmax, ``(batch, heads, queries)``."""
     of = _Operands(
-        q,
-        k,
-        v,
-        row,
-        sums,
-        sink,
-        slopes,
-        q_ids,
-        k_ids,
-        seed,
-        scale,
-        causal,
-        window,
-        softcap,
-        dropped,
-        first_query,
-        wants_row,
-    )
+        q, k, v, row, sums, tables, sink, index, slopes, q_ids, k_ids, seed, scale, causal, window, softcap, dropped,
+        first_query, wants_row,
+    )  # fmt: skip
     out = q.new_empty(*q.shape[:3], v.shape[3])
     norms = q.new_empty(q.shape[:3], dtype=torch.float32)
     copies = of.copies()
@@ -190,46 +153,41 @@ def _forward(
 def _backward(grad: Tensor, grad_norms: Tensor, out: Tensor, norms: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
     of = _Operands(*inputs)
     q, k, v = of.q, of.k, of.v
-    (batch, heads, queries), num_kv_heads, keys, values = q.shape[:3], k.shape[1], k.shape[2], v.shape[3]
+    (batch, heads, queries), num_kv_heads, keys = q.shape[:3], k.shape[1], k.shape[2]
     grad = launch.row_contiguous(grad.to(q.dtype))
     of_grad = grad.stride()[:3]
     delta, copies = torch.empty_like(norms), of.copies()
-    softmax_kernels.deltas[(-(-queries // 64), batch * heads)](
-        out, grad, delta, *of_grad, heads, queries, BM=64, DV=values, VALUES=launch.padded(values)
-    )
     pointers = (*of.pointers(copies), grad, norms, delta)
     rest = (*of.numbers(), *of.strides(copies), *of_grad, *of.sizes())
     constants = of.constants()
     grad_q, grad_k, grad_v = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-    gated = of.sums is not None
-    of_rows = norms.new_empty(norms.shape if gated else 1)
-    of_columns = norms.new_empty((batch, heads, keys) if gated else 1)
+    grad_row, grad_sums, grad_tables, grad_sink = (norms.new_empty(0) for _ in range(4))
+    if of.sums is not None:  # keys before all queries have no row
+        grad_sums = torch.empty_like(of.sums) if queries == keys else torch.zeros_like(of.sums)
 
-    def start_queries(tile: launch.Tile) -> None:
-        softmax_kernels.queries_backward[(-(-queries // tile.rows), batch * heads)](
-            *pointers, grad_q, of_rows, *rest, **constants, **tile.constants()
+    def start_queries(tile: launch.Tile) -> Tensor:
+        blocks = -(-queries // tile.rows)
+        parts = norms.new_empty((0,) if of.tables is None else (batch, heads, blocks, of.tables.shape[1]))
+        softmax_kernels.queries_backward[(blocks, batch * heads)](
+            *pointers, out, grad_q, grad_sums, parts, *rest, **constants, **tile.constants()
         )
+        return parts
 
     def start_keys(tile: launch.Tile) -> None:
         softmax_kernels.keys_backward[(-(-keys // tile.columns), batch * num_kv_heads)](
-            *pointers, grad_k, grad_v, of_columns, *rest, **constants, **tile.constants()
+            *pointers, grad_k, grad_v, grad_sums, *rest, **constants, **tile.constants()
         )
 
-    launch.fitted("queries", constants, q, start_queries)
+    of_tables = launch.fitted("queries", constants, q, start_queries)
     launch.fitted("keys", constants, q, start_keys)
-    grad_row, grad_sums, grad_sink = (norms.new_empty(0) for _ in range(3))
+    if of.tables is not None:
+        grad_tables = of_tables.sum((0, 2))
     if of.row is not None:
-        grad_row = torch.empty_like(of.row)  # nobody reads it
-    if of.wants_row:
-        grad_row = _row_gradient(of, pointers, rest, constants)
-    if gated:
-        grad_sums = of_columns.neg_()
-        grad_sums[..., keys - queries :] += of_rows
-        grad_sums = grad_sums.double()
+        grad_row = _row_gradient(of, pointers, rest, constants) if of.wants_row else torch.empty_like(of.row)
     if of.sink is not None:
         share = torch.exp2(of.sink.float()[:, None] * _LOG2_E - norms)
         grad_sink = -(share * delta).sum((0, 2)).to(of.sink.dtype)
-    return grad_q, grad_k, grad_v, grad_row, grad_sums, grad_sink
+    return grad_q, grad_k, grad_v, grad_row, grad_sums, grad_tables, grad_sink
 
 
 def _row_gradient(
@@ -237,7 +195,8 @@ def _row_gradient(
 ) -> Tensor:
     """The gradient of the row, of its shape."""
     assert of.row is not None
-    (batch, heads, queries), keys = of.q.shape[:3], of.k.shape[2]
+    (batch, heads, queries), keys, row = of.q.shape[:3], of.k.shape[2], of.row
+    entries = queries + keys - 1
 
     def start(tile: launch.Tile) -> tuple[Tensor, int]:
         size, blocks = tile.rows, -(-queries // tile.rows)
@@ -248,18 +207,16 @@ def _row_gradient(
         softmax_kernels.row_backward[(last - first + 1, chunks, heads)](
             *pointers, parts, *rest, batch, CHUNK, first, **constants, **tile.constants()
         )
-        sums = parts.sum(1)
-        own = sums[:, :, 0]
-        own[:, :-1] += sums[:, 1:, 1]  # each distance has a part of its own diagonal and one of the next
-        return own.flatten(1), first * size
+        return parts, first
 
-    near, first = launch.fitted("row", constants, of.q, start)
-    near = near.sum(0, keepdim=True) if of.row.shape[0] == 1 else near
-    result = near.new_zeros(near.shape[0], queries + keys - 1)
-    at = first + queries - 1  # the row's entry of the first distance
-    stop = min(at + near.shape[1], queries + keys - 1)
-    result[:, max(0, at) : stop] = near[:, max(0, -at) : stop - at]
-    return result.to(of.row.dtype)
+    parts, first = launch.fitted("row", constants, of.q, start)
+    result, shared = torch.empty_like(row), row.shape[0] == 1
+    programs = -(-entries // ENTRIES) if of.index is None else row.shape[1]
+    term_kernels.row_gradient[(programs, row.shape[0])](
+        parts, parts if of.index is None else of.index, result, *result.stride(), heads, entries, queries - 1,
+        *parts.shape[1:3], first, SHARED=shared, INDEX=of.index is not None, SIZE=parts.shape[4], BLOCK=ENTRIES,
+    )  # fmt: skip
+    return result
 
 
 def _fake(q, k, v, *rest):  # type: ignore[no-untyped-def]
@@ -267,8 +224,7 @@ def _fake(q, k, v, *rest):  # type: ignore[no-untyped-def]
 
 
 def _fake_backward(grad, grad_norms, out, norms, *inputs):  # type: ignore[no-untyped-def]
-    q, k, v, row, sums, sink = inputs[:6]
-    return tuple(out.new_empty(0) if x is None else x.new_empty(x.shape) for x in (q, k, v, row, sums, sink))
+    return tuple(out.new_empty(0) if x is None else x.new_empty(x.shape) for x in inputs[:7])
 
 
 _operator = operator_with_backward(
@@ -279,7 +235,7 @@ _operator = operator_with_backward(
     fake_backward=_fake_backward,
     keep=lambda inputs, outputs: (*outputs, *inputs),
     backward_schema="(Tensor grad, Tensor? grad_norms, Tensor out, Tensor norms, Tensor q, Tensor k, Tensor v, "
-    "Tensor? row, Tensor? sums, Tensor? sink, Tensor? slopes, Tensor? q_ids, Tensor? k_ids, Tensor? seed, "
-    "float scale, bool causal, SymInt window, float softcap, float dropped, SymInt first_query, bool wants_row) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? row, Tensor? sums, Tensor? tables, Tensor? sink, Tensor? index, Tensor? slopes, Tensor? q_ids, "
+    "Tensor? k_ids, Tensor? seed, float scale, bool causal, SymInt window, float softcap, float dropped, "
+    "SymInt first_query, bool wants_row) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )

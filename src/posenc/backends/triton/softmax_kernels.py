@@ -1,9 +1,10 @@
-"""Kernels of softmax attention whose logits have terms of their own: forward, and the four of the backward pass.
+"""Kernels of softmax attention whose logits have terms of their own: forward, and the three of the backward pass.
 
     s_ij = scale · q_i·k_j, capped if CAP                     n = i + keys − queries − j, in the order of the indices
          + row_h[n + queries − 1]                             ROW: any function of the distance
          − slope_h · |n|                                      SLOPES: ALiBi, without a table
-         + C_i − C_j                                          GATES: running sums, float64, each split into two floats
+         + C_i − C_j                                          GATES: running sums, each a pair of floats
+         + f_h(psi(|n|) · r_i)                                SEGMENTS: a network, as a piecewise linear function; FIRE
     a_ij = exp(s_ij) / (Σ_l exp(s_il) + exp(sink_h))          SINK; DROP: then dropped, by the hash of `posenc.dropout`
     hidden: j after i (CAUSAL), |n| ≥ window (WINDOW), another document (IDS); all in powers of two
 
@@ -13,6 +14,8 @@ to what another one writes, so that results are the same in every run:
     C      d_C_i = Σ_j dS_ij − Σ_l dS_li: sums over rows, which the queries' kernel has, minus sums over columns, which
            the keys' kernel has. Without rounding rows sum to zero (but for a sink); the rounding of δ in 16 bits would
            go into all gates before a query, and cancels in the difference.
+    f      dS and dS · x summed over each segment, in registers; and sums over rows of dS · f'(x) times what c and the
+           limit do to psi and r. A tile has few segments, as psi grows like a logarithm: see `bent`.
     row    dS summed along diagonals. Tiles of one diagonal of tiles have the same distances at the same places: a
            program sums the tiles of a part of its diagonal in registers, and then along the diagonals of that one tile.
 
@@ -32,10 +35,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from posenc.backends.triton.term_kernels import HEADER, log_of
 from posenc.backends.triton.tile import LOG2_E, product, store_rows
 
 # Lengths change from call to call: a kernel of its own for each multiple of 16 would be compiled for nothing.
-LENGTHS = ["queries", "keys", "window", "first_query", "chunk", "first_diagonal"]
+LENGTHS = ["queries", "keys", "window", "first_query", "plane", "chunk", "first_diagonal"]
 
 
 @triton.jit
@@ -49,27 +53,6 @@ def load_tile(start, first, limit, step, ROWS: tl.constexpr, D: tl.constexpr, WI
 
 
 @triton.jit
-def row_copies(row, copies, row_head, row_entry, entries, length, own, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
-    """Eight copies ``(heads, 8, length)`` of a row in powers of two: four from its end, four from its start.
-
-    CENTRED: less its entry at distance 0, ``own``, which softmax takes no notice of: scores near a query's own key,
-    which has most of the weight, are then small and keep their digits.
-    """
-    h = tl.program_id(1).to(tl.int64)
-    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    start = row + h * row_head
-    centre = 0.0
-    if CENTRED:
-        centre = tl.load(start + own * row_entry).to(tl.float32)
-    for c in tl.static_range(4):
-        inside = x + c < entries
-        back = tl.load(start + (entries - 1 - x - c) * row_entry, mask=inside, other=0.0).to(tl.float32)
-        there = tl.load(start + (x + c) * row_entry, mask=inside, other=0.0).to(tl.float32)
-        tl.store(copies + (8 * h + c) * length + x, (back - centre) * LOG2_E, mask=x < length)
-        tl.store(copies + (8 * h + 4 + c) * length + x, (there - centre) * LOG2_E, mask=x < length)
-
-
-@triton.jit
 def row_tile(row, length, of, to, last):
     """Entries (last − of) + to, of the copy in which those of each ``of`` begin at a multiple of four."""
     back = tl.maximum(last - of, 0)
@@ -79,11 +62,58 @@ def row_tile(row, length, of, to, last):
 
 
 @triton.jit
-def gate_pair(sums, at, inside):
-    """Running sums as pairs of floats: near ones subtract exactly, and their rests bring the digits that were lost."""
-    wide = tl.load(sums + at, mask=inside, other=0.0)
-    near = wide.to(tl.float32)
-    return near, (wide - near.to(tl.float64)).to(tl.float32)
+def gate_pair(sums, plane, at, inside):
+    """Running sums as pairs of floats, see `term_kernels.gate_sums`."""
+    return tl.load(sums + at, mask=inside, other=0.0), tl.load(sums + plane + at, mask=inside, other=0.0)
+
+
+@triton.jit
+def normaliser(table, own):
+    """r = 1 / (psi(max(position, limit)) + epsilon) of queries at positions ``own``, and psi's c."""
+    c = tl.load(table)
+    farthest = tl.maximum(own.to(tl.float32), tl.load(table + 1))
+    return 1.0 / (log_of(c * farthest) + tl.load(table + 2)), c
+
+
+@triton.jit
+def segment_range(first_own, last_own, first_key, last_key, c, r_least, r_most, knots):
+    """The segments of the least and of the largest input of a network in a tile: how many knots lie below each."""
+    nearest = tl.maximum(tl.maximum(first_own - last_key, first_key - last_own), 0)
+    farthest = tl.maximum(tl.maximum(last_own - first_key, last_key - first_own), 0)
+    low = tl.sum((knots < log_of(c * nearest.to(tl.float32)) * r_least).to(tl.int32), 0)
+    return low, tl.sum((knots < log_of(c * farthest.to(tl.float32)) * r_most).to(tl.int32), 0)
+
+
+@triton.jit
+def bent(x, low, high, table, SEGMENTS: tl.constexpr):
+    """A piecewise linear function, exactly: the line of the first segment, and a bend at each knot of the range."""
+    slopes, offsets, knots = table + HEADER, table + HEADER + SEGMENTS, table + HEADER + 2 * SEGMENTS
+    value = x * tl.load(slopes + low) + tl.load(offsets + low)
+    for u in range(low, high):
+        value += (tl.load(slopes + u + 1) - tl.load(slopes + u)) * tl.maximum(x - tl.load(knots + u), 0.0)
+    return value
+
+
+@triton.jit
+def with_terms(
+    s, own, j, near_i, rest_i, near_j, rest_j, slope, row_start, length, of, to, last, r, c, r_least, r_most, knots,
+    table, first_own, first_key, ROW: tl.constexpr, SLOPES: tl.constexpr, GATES: tl.constexpr,
+    SEGMENTS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Logits of a tile with all that is added to them; of a network also psi of its distances and its segments."""
+    psi, low, high = s, 0, 0
+    if ROW:
+        s += row_tile(row_start, length, of, to, last)
+    if SLOPES:
+        s -= slope * tl.abs(own - j).to(tl.float32)
+    if GATES:
+        s += ((near_i - near_j) + (rest_i - rest_j)) * LOG2_E
+    if SEGMENTS > 0:
+        psi = row_tile(row_start, length, of, to, last)
+        last_own, last_key = first_own + (QUERIES - 1), first_key + (KEYS - 1)
+        low, high = segment_range(first_own, last_own, first_key, last_key, c, r_least, r_most, knots)
+        s += LOG2_E * bent(psi * r, low, high, table, SEGMENTS)
+    return s, psi, low, high
 
 
 @triton.jit
@@ -202,14 +232,15 @@ def query_ranges(
 
 @triton.jit(do_not_specialize=LENGTHS)
 def forward(
-    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, out, norms,
+    q, k, v, row, slopes, sums, tables, sink, q_ids, k_ids, seed, out, norms,
     scale, cap, dropped, factor, first_query,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    row_head, length, plane, ids_q, ids_k,
     heads, group, queries, keys, window,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
-    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr,
+    EXACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr,
 ):  # fmt: skip
     """``out`` (batch, heads, queries, DV), and log2 of the norms (∞ where nothing is visible)."""
     blocks = tl.cdiv(queries, BM)
@@ -221,15 +252,20 @@ def forward(
     own = i + (keys - queries)
     q_tile = load_tile(q + b * q_batch + h * q_head, first, queries, q_row, BM, D, WIDTH)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
-    row_start, sums_start = row + h * row_head, sums + b * sum_batch + h * sum_head
+    row_start, sums_start, table = row + h * row_head, sums + which * keys, tables + h * (HEADER + 3 * SEGMENTS)
     scaled = scale * LOG2_E
     total = tl.zeros((BM, VALUES), tl.float32)
     norm = tl.zeros((BM,), tl.float32)
     best = tl.full((BM,), float("-inf"), tl.float32)
+    slope, r, c, r_least, r_most, knots, near_i, rest_i = 0.0, own, 0.0, 0.0, 0.0, own, own, own  # of what is not there
     if SLOPES:
         slope = tl.load(slopes + h) * LOG2_E
     if GATES:
-        near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
+        near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
+    if SEGMENTS > 0:
+        r, c = normaliser(table, own)
+        r_least, r_most = tl.min(r, 0), tl.max(r, 0)
+        knots = tl.load(table + HEADER + 2 * SEGMENTS + tl.arange(0, SEGMENTS))
     if DROP:
         bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
         of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
@@ -247,13 +283,14 @@ def forward(
                 s = product(q_tile, tl.trans(k_tile), EXACT) * scaled
                 if CAP:
                     s, _ = capped(s, cap)
-                if ROW:
-                    s += row_tile(row_start, length, i, j, queries - 1)
-                if SLOPES:
-                    s -= slope * tl.abs(own[:, None] - j[None, :]).to(tl.float32)
+                near_j, rest_j = j, j
                 if GATES:
-                    near_j, rest_j = gate_pair(sums_start, j, j < keys)
-                    s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
+                    near_j, rest_j = gate_pair(sums_start, plane, j, j < keys)
+                s, _, _, _ = with_terms(
+                    s, own[:, None], j[None, :], near_i[:, None], rest_i[:, None], near_j[None, :], rest_j[None, :],
+                    slope, row_start, length, i, j, queries - 1, r[:, None], c, r_least, r_most, knots, table,
+                    first + (keys - queries), block * BN, ROW, SLOPES, GATES, SEGMENTS, BM, BN,
+                )  # fmt: skip
                 if phase != 1:
                     doc_j = j
                     if IDS:
@@ -296,33 +333,22 @@ def forward(
 
 
 @triton.jit(do_not_specialize=LENGTHS)
-def deltas(
-    out, grad, delta, grad_batch, grad_head, grad_row, heads, queries, BM: tl.constexpr, DV: tl.constexpr,
-    VALUES: tl.constexpr,
-):  # fmt: skip
-    """δ_i = do_i · o_i."""
-    which = tl.program_id(1).to(tl.int64)
-    first = tl.program_id(0) * BM
-    i = first + tl.arange(0, BM)
-    o = load_tile(out + which * queries * DV, first, queries, DV, BM, DV, VALUES).to(tl.float32)
-    of_o = load_tile(
-        grad + which // heads * grad_batch + which % heads * grad_head, first, queries, grad_row, BM, DV, VALUES
-    )
-    tl.store(delta + which * queries + i, tl.sum(o * of_o.to(tl.float32), 1), mask=i < queries)
-
-
-@triton.jit(do_not_specialize=LENGTHS)
 def queries_backward(
-    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, grad, norms, delta, d_q, d_rows,
+    q, k, v, row, slopes, sums, tables, sink, q_ids, k_ids, seed, grad, norms, delta, out, d_q, d_sums, d_tables,
     scale, cap, dropped, factor, first_query,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    row_head, length, plane, ids_q, ids_k,
     grad_batch, grad_head, grad_row, heads, group, queries, keys, window,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
-    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr,
+    EXACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of queries; with GATES also ``d_rows`` (batch, heads, queries), the sums of dS over keys."""
+    """Gradients of queries, and δ_i = do_i · o_i, ``delta`` (batch, heads, queries), which the other kernels read.
+
+    With GATES also the sums of dS over keys, ``d_sums[0]`` (batch, heads, keys), at the queries' own keys. Of a network
+    the gradients of its tables, ``d_tables`` (batch, heads, blocks, HEADER + 3 · SEGMENTS).
+    """
     blocks = tl.cdiv(queries, BM)
     first = (blocks - 1 - tl.program_id(0)) * BM if CAUSAL else tl.program_id(0) * BM
     which = tl.program_id(1).to(tl.int64)
@@ -333,16 +359,28 @@ def queries_backward(
     q_tile = load_tile(q + b * q_batch + h * q_head, first, queries, q_row, BM, D, WIDTH)
     grad_tile = load_tile(grad + b * grad_batch + h * grad_head, first, queries, grad_row, BM, DV, VALUES)
     norm = tl.load(norms + which * queries + i, mask=inside, other=float("inf"))
-    mean = tl.load(delta + which * queries + i, mask=inside, other=0.0)
+    o_tile = load_tile(out + which * queries * DV, first, queries, DV, BM, DV, VALUES)
+    mean = tl.sum(o_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+    tl.store(delta + which * queries + i, mean, mask=inside)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
-    row_start, sums_start = row + h * row_head, sums + b * sum_batch + h * sum_head
+    row_start, sums_start, table = row + h * row_head, sums + which * keys, tables + h * (HEADER + 3 * SEGMENTS)
     scaled = scale * LOG2_E
     total = tl.zeros((BM, WIDTH), tl.float32)
     of_rows = tl.zeros((BM,), tl.float32)
+    if SEGMENTS > 0:
+        of_r, of_c = of_rows, of_rows
+        segment = tl.arange(0, SEGMENTS)
+        of_slopes, of_offsets = tl.zeros((SEGMENTS,), tl.float32), tl.zeros((SEGMENTS,), tl.float32)
+        table_knots = table + HEADER + 2 * SEGMENTS
+    slope, r, c, r_least, r_most, knots, near_i, rest_i = 0.0, own, 0.0, 0.0, 0.0, own, own, own  # of what is not there
     if SLOPES:
         slope = tl.load(slopes + h) * LOG2_E
     if GATES:
-        near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
+        near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
+    if SEGMENTS > 0:
+        r, c = normaliser(table, own)
+        r_least, r_most = tl.min(r, 0), tl.max(r, 0)
+        knots = tl.load(table + HEADER + 2 * SEGMENTS + tl.arange(0, SEGMENTS))
     if DROP:
         bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
         of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
@@ -361,13 +399,14 @@ def queries_backward(
                 s = product(q_tile, tl.trans(k_tile), EXACT) * scaled
                 if CAP:
                     s, steepness = capped(s, cap)
-                if ROW:
-                    s += row_tile(row_start, length, i, j, queries - 1)
-                if SLOPES:
-                    s -= slope * tl.abs(own[:, None] - j[None, :]).to(tl.float32)
+                near_j, rest_j = j, j
                 if GATES:
-                    near_j, rest_j = gate_pair(sums_start, j, j < keys)
-                    s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
+                    near_j, rest_j = gate_pair(sums_start, plane, j, j < keys)
+                s, psi, low_segment, high_segment = with_terms(
+                    s, own[:, None], j[None, :], near_i[:, None], rest_i[:, None], near_j[None, :], rest_j[None, :],
+                    slope, row_start, length, i, j, queries - 1, r[:, None], c, r_least, r_most, knots, table,
+                    first + (keys - queries), block * BN, ROW, SLOPES, GATES, SEGMENTS, BM, BN,
+                )  # fmt: skip
                 p = tl.exp2(s - norm[:, None])
                 if phase != 1:
                     doc_j = j
@@ -392,29 +431,53 @@ def queries_backward(
                 of_s = p * (of_p - mean[:, None])
                 if GATES:
                     of_rows += tl.sum(of_s, 1)
+                if SEGMENTS > 0:
+                    x = psi * r[:, None]
+                    of_x = of_s * 0.0
+                    for u in range(low_segment, high_segment + 1):
+                        below = tl.load(table_knots + u - 1, mask=u > low_segment, other=float("-inf"))
+                        above = tl.load(table_knots + u, mask=u < high_segment, other=float("inf"))
+                        here = tl.where((x > below) & (x <= above), of_s, 0.0)
+                        of_x += here * tl.load(table + HEADER + u)
+                        of_slopes += tl.where(segment == u, tl.sum(tl.sum(here * x, 1), 0), 0.0)
+                        of_offsets += tl.where(segment == u, tl.sum(tl.sum(here, 1), 0), 0.0)
+                    n = tl.abs(own[:, None] - j[None, :]).to(tl.float32)
+                    of_r += tl.sum(of_x * psi, 1)
+                    of_c += tl.sum(of_x * (n / (1.0 + c * n)), 1)
                 if CAP:
                     of_s *= steepness
                 total += product(of_s.to(k_tile.dtype), k_tile, EXACT)
     store_rows(d_q + which * queries * D, total * scale, first, queries, D, D, BM, WIDTH)
     if GATES:
-        tl.store(d_rows + which * queries + i, of_rows, mask=inside)
+        tl.store(d_sums + which * keys + own, of_rows, mask=inside & (own >= 0))
+    if SEGMENTS > 0:
+        limit, position = tl.load(table + 1), own.to(tl.float32)
+        farthest = tl.maximum(position, limit)
+        of_farthest = -of_r * r * r / (1.0 + c * farthest)
+        to = d_tables + (which * blocks + tl.program_id(0)) * (HEADER + 3 * SEGMENTS)
+        tl.store(to, tl.sum(r * of_c + of_farthest * farthest, 0))
+        share = tl.where(limit > position, 1.0, tl.where(limit == position, 0.5, 0.0))  # as torch.maximum has it
+        tl.store(to + 1, tl.sum(of_farthest * c * share, 0))
+        tl.store(to + HEADER + segment, of_slopes)
+        tl.store(to + HEADER + SEGMENTS + segment, of_offsets)
 
 
 @triton.jit(do_not_specialize=LENGTHS)
 def keys_backward(
-    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, grad, norms, delta, d_k, d_v, d_columns,
+    q, k, v, row, slopes, sums, tables, sink, q_ids, k_ids, seed, grad, norms, delta, d_k, d_v, d_sums,
     scale, cap, dropped, factor, first_query,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    row_head, length, plane, ids_q, ids_k,
     grad_batch, grad_head, grad_row, heads, group, queries, keys, window,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
-    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr,
+    EXACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one block of keys and values, for all heads of a group.
 
-    With GATES also ``d_columns`` (batch, heads, keys), the sums of dS over queries. Tiles are keys by queries: their
-    products with do and q need no transpose of the weights.
+    With GATES also the sums of dS over queries, ``d_sums[1]``. Tiles are keys by queries: their products with do and q
+    need no transpose of the weights.
     """
     which = tl.program_id(1).to(tl.int64)  # key heads of all rows of the batch
     kv_heads = heads // group
@@ -435,13 +498,17 @@ def keys_backward(
     for member in range(group):
         h = kv * group + member
         of_head = (b * heads + h) * queries
-        row_start, sums_start = row + h * row_head + 4 * length, sums + b * sum_batch + h * sum_head
+        row_start, sums_start = row + h * row_head + 4 * length, sums + (b * heads + h) * keys
+        table = tables + h * (HEADER + 3 * SEGMENTS)
         q_start, grad_start = q + b * q_batch + h * q_head, grad + b * grad_batch + h * grad_head
         of_columns = tl.zeros((BN,), tl.float32)
+        slope, knots, near_j, rest_j = 0.0, j, j, j
         if SLOPES:
             slope = tl.load(slopes + h) * LOG2_E
         if GATES:
-            near_j, rest_j = gate_pair(sums_start, j, there)
+            near_j, rest_j = gate_pair(sums_start, plane, j, there)
+        if SEGMENTS > 0:
+            knots = tl.load(table + HEADER + 2 * SEGMENTS + tl.arange(0, SEGMENTS))
         if DROP:
             of_bits = head_bits(seed, b, h)
         for phase in tl.static_range(3):
@@ -457,13 +524,17 @@ def keys_backward(
                 s = product(k_tile, tl.trans(q_tile), EXACT) * scaled
                 if CAP:
                     s, steepness = capped(s, cap)
-                if ROW:
-                    s += row_tile(row_start, length, j, i, keys - 1)
-                if SLOPES:
-                    s -= slope * tl.abs(own[None, :] - j[:, None]).to(tl.float32)
+                near_i, rest_i, r, c, r_least, r_most = own, own, own, 0.0, 0.0, 0.0
                 if GATES:
-                    near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
-                    s += ((near_i[None, :] - near_j[:, None]) + (rest_i[None, :] - rest_j[:, None])) * LOG2_E
+                    near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
+                if SEGMENTS > 0:
+                    r, c = normaliser(table, own)
+                    r_least, r_most = tl.min(r, 0), tl.max(r, 0)
+                s, _, _, _ = with_terms(
+                    s, own[None, :], j[:, None], near_i[None, :], rest_i[None, :], near_j[:, None], rest_j[:, None],
+                    slope, row_start, length, j, i, keys - 1, r[None, :], c, r_least, r_most, knots, table,
+                    first + (keys - queries), first_key, ROW, SLOPES, GATES, SEGMENTS, BM, BN,
+                )  # fmt: skip
                 p = tl.exp2(s - norm[None, :])
                 if phase != 1:
                     doc_i = i
@@ -498,21 +569,22 @@ def keys_backward(
                     of_s *= steepness
                 of_k += product(of_s.to(q_tile.dtype), q_tile, EXACT)
         if GATES:
-            tl.store(d_columns + (b * heads + h) * keys + j, of_columns, mask=there)
+            tl.store(d_sums + plane + (b * heads + h) * keys + j, of_columns, mask=there)
     store_rows(d_k + which * keys * D, of_k * scale, first_key, keys, D, D, BN, WIDTH)
     store_rows(d_v + which * keys * DV, of_v, first_key, keys, DV, DV, BN, VALUES)
 
 
 @triton.jit(do_not_specialize=LENGTHS)
 def row_backward(
-    q, k, v, row, slopes, sums, sink, q_ids, k_ids, seed, grad, norms, delta, parts,
+    q, k, v, row, slopes, sums, tables, sink, q_ids, k_ids, seed, grad, norms, delta, parts,
     scale, cap, dropped, factor, first_query,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    row_head, length, sum_batch, sum_head, ids_q, ids_k,
+    row_head, length, plane, ids_q, ids_k,
     grad_batch, grad_head, grad_row, heads, group, queries, keys, window, batch, chunk, first_diagonal,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, ROW: tl.constexpr, SLOPES: tl.constexpr,
-    GATES: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr, EXACT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr, DROP: tl.constexpr, SINK: tl.constexpr,
+    EXACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr,
 ):  # fmt: skip
     """``parts`` (heads, chunks, diagonals, 2, BM): dS of a diagonal of tiles, summed over its own diagonals.
 
@@ -540,7 +612,7 @@ def row_backward(
         of_head = (b * heads + h) * queries
         q_start, grad_start = q + b * q_batch + h * q_head, grad + b * grad_batch + h * grad_head
         k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
-        sums_start = sums + b * sum_batch + h * sum_head
+        sums_start = sums + (b * heads + h) * keys
         for block in range(start, stop):
             first = block * BM
             first_key = first + shift
@@ -554,8 +626,8 @@ def row_backward(
                 s, _ = capped(s, cap)
             s += added
             if GATES:
-                near_i, rest_i = gate_pair(sums_start, own, inside & (own >= 0) & (own < keys))
-                near_j, rest_j = gate_pair(sums_start, j, there)
+                near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
+                near_j, rest_j = gate_pair(sums_start, plane, j, there)
                 s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
             doc_i, doc_j = i, j
             if IDS:
