@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from posenc.structure.tile import Tile
-
-if TYPE_CHECKING:
-    from posenc.structure.lookup import Lookup
-    from posenc.structure.network import DistanceNetwork
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # (score, batch, head, query, key) → score
 S = TypeVar("S", bound="Structure")
@@ -188,12 +184,6 @@ class Bias(Protocol):
 
     def distance_slopes(self, *, like: Tensor) -> Tensor | None:
         """``(heads,)``, where the bias is a slope times the distance."""
-
-    def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup | None:
-        """A table by distance."""
-
-    def distance_network(self) -> DistanceNetwork | None:
-        """What the network is made of."""
 
     def network(self, queries: int, keys: int, *, like: Tensor) -> Structure | None:
         """A `Network`, of queries that are the last of the keys."""
