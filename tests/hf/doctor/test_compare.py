@@ -92,9 +92,8 @@ def test_a_changed_number_is_drift(aspects: set[str], what: str, before: Config,
 @pytest.mark.parametrize(("what", "before", "after"), SAME, ids=[line[0] for line in SAME])
 def test_another_spelling_is_no_drift(what: str, before: Config, after: Config) -> None:
     comparison = compare(before, after)
-    assert [difference.kind for difference in comparison.differences] == ["spelling"], str(comparison)
+    assert comparison.differences == (), str(comparison)
     assert comparison.exit_code() == 0
-    assert str(comparison).endswith("no drift in positions; spelled differently")
 
 
 def test_the_layers_and_the_missing_side_are_named() -> None:
@@ -122,7 +121,7 @@ def test_gguf_metadata_against_a_config() -> None:
     theta = text_rope(read_rope(config).rope).spectrum().theta
     unscaled = text_rope(read_rope({**config, "rope_scaling": None}).rope).spectrum().theta
     factors = (unscaled / theta).float().tolist()
-    assert codes(config, {**gguf, "rope_freqs.weight": factors}) == (0, {"keys"})
+    assert codes(config, {**gguf, "rope_freqs.weight": factors}) == (0, set())
     assert codes(config, {**gguf, "tensors.without_factors": True})[1] == {"rotation"}
 
 
@@ -162,9 +161,8 @@ def test_an_adapter_stands_for_its_base(tmp_path: Path) -> None:
     lora = {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj", "v_proj"]}
     adapter = folder(tmp_path / "adapter", adapter_config={**lora, "base_model_name_or_path": str(base)})
     comparison = compare(adapter, base)
-    assert [difference.kind for difference in comparison.differences] == ["adapter"]
+    assert comparison.differences == ()
     assert comparison.exit_code() == 0
-    assert "LORA of rank 8 on q_proj, v_proj" in str(comparison)
     lost = folder(tmp_path / "lost", adapter_config={**lora, "base_model_name_or_path": "org/model"})
     with pytest.raises(ValueError, match="'org/model' is no local folder"):
         compare(lost, base)

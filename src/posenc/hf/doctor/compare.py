@@ -5,8 +5,8 @@
 
 The meaning is compared, not the text: rotation frequencies and gain of each layer at several lengths, windows, layers
 without rotation, temperature, sink, softmax scale, direction, tables of positions and the declared length. A block of
-version 4, the same of version 5 and the metadata of a GGUF file are then equal, and differ in spelling alone. Limits of
-tokenizer and generation are compared where both sides have the file.
+version 4, the same of version 5 and the metadata of a GGUF file are then equal. Limits of tokenizer and generation are
+compared where both sides have the file.
 
 Checked against: a LoRA fine-tune that is merged, saved and written as GGUF (`tests/hf/doctor/test_compare.py`).
 """
@@ -33,12 +33,12 @@ from posenc.hf.doctor.side_files import limits_in
 from posenc.hf.explanation.report import facts, ranges
 from posenc.hf.findings import CONFIG
 from posenc.hf.rules.case import has_remote_code
-from posenc.hf.sources.load import Config, Source, load
+from posenc.hf.sources.load import Source, load
 from posenc.input_files import naming, printable
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
 
 ADAPTER = "adapter_config.json"
-Kind = Literal["drift", "limit", "spelling", "adapter"]
+Kind = Literal["drift", "limit"]
 _EXACT, _OTHER_PROGRAM = 1e-6, 1e-4  # of a frequency; GGUF has factors in float32
 _SHORT = 1024  # tokens at which frequencies that depend on the length are compared, next to the lengths of both sides
 
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 
     Attributes:
         kind: "drift": a number that the model computes with, or the length that it declares; "limit": of a file next
-            to the configuration; "spelling": the same meaning in other keys; "adapter": weights next to the base.
+            to the configuration.
         aspect: what differs: "rotation", "window", "softmax scale", …
         text: both values, and what follows.
         layers: numbers of the layers that it concerns, from 0; empty where it is the whole model.
@@ -108,9 +108,7 @@ class Comparison(NamedTuple):
         kinds = [difference.kind for difference in self.differences]
         if self.drifted:
             return f"drift in positions: {kinds.count('drift')} difference{'s' if kinds.count('drift') > 1 else ''}"
-        rest = ["limits of other files differ"] if "limit" in kinds else []
-        rest += ["spelled differently"] if "spelling" in kinds else []
-        return "; ".join(["no drift in positions", *rest])
+        return "no drift in positions" + ("; limits of other files differ" if "limit" in kinds else "")
 
 
 class _Side(NamedTuple):
@@ -120,13 +118,11 @@ class _Side(NamedTuple):
         name: for readers.
         read: its configuration, parsed.
         folder: where other files lie; None where there is no folder.
-        adapter: its adapter_config.json; None if it has none.
     """
 
     name: str
     read: RopeConfig
     folder: Path | None
-    adapter: Config | None
 
     @property
     def program(self) -> str:
@@ -155,9 +151,6 @@ def compare(a: Source, b: Source) -> Comparison:
         *_on_parts(first, second),
         *_on_limits(first, second),
     ]
-    if not any(difference.kind == "drift" for difference in differences):
-        differences += _on_spelling(first, second)
-    differences += _on_adapters(first, second)
     compared = ["frequencies, gain, windows, temperature, sink, softmax scale and direction of each layer",
                 "tables of positions", "the declared length"]  # fmt: skip
     files = sorted(set(_limits(first)) & set(_limits(second)))
@@ -169,27 +162,24 @@ def compare(a: Source, b: Source) -> Comparison:
     ]
     if has_remote_code(first.read.config) or has_remote_code(second.read.config):
         not_compared.append("code of a folder's own (auto_map)")
-    order: list[Kind] = ["drift", "limit", "adapter", "spelling"]
-    ordered = sorted(differences, key=lambda difference: order.index(difference.kind))
+    ordered = sorted(differences, key=lambda difference: difference.kind != "drift")
     return Comparison(first.name, second.name, tuple(ordered), (*compared, *files), tuple(not_compared))
 
 
 def _side(source: Source, letter: str) -> _Side:
     path = Path(source) if isinstance(source, str | Path) else None
     if path is None:
-        return _Side(f"configuration {letter}", read_rope(source), None, None)
+        return _Side(f"configuration {letter}", read_rope(source), None)
     with naming(path):
         folder = path if path.is_dir() else None
-        adapter = load(path / ADAPTER) if folder is not None and (path / ADAPTER).is_file() else None
-        base = folder
-        if adapter is not None and folder is not None and not (folder / CONFIG).is_file():
-            base = _base_of(folder, adapter)
-        return _Side(str(path), read_rope(base or path), base, adapter)
+        if folder is not None and (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
+            folder = _base_of(folder)
+        return _Side(str(path), read_rope(folder or path), folder)
 
 
-def _base_of(folder: Path, adapter: Config) -> Path:
+def _base_of(folder: Path) -> Path:
     """The local folder of the model that an adapter belongs to."""
-    base = adapter.get("base_model_name_or_path")
+    base = load(folder / ADAPTER).get("base_model_name_or_path")
     if not isinstance(base, str) or not Path(base).is_dir():
         raise ValueError(
             f"{folder} holds a PEFT adapter and no {CONFIG}, and its base {base!r} is no local folder: compare the "
@@ -400,41 +390,3 @@ def _on_limits(a: _Side, b: _Side) -> Iterator[Difference]:
 
 def _limit(value: Any) -> str:
     return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _on_spelling(a: _Side, b: _Side) -> list[Difference]:
-    """The keys that give the rotation, where both sides mean the same."""
-    first, second = (_spelling(side) for side in (a, b))
-    return [] if first == second else [Difference("spelling", "keys", f"{first} in A, {second} in B")]
-
-
-def _spelling(side: _Side) -> str:
-    if side.program:
-        return f"keys of {side.program}"
-    if is_posenc_config(side.read.config):
-        return "posenc's encodings"
-    paths = {path for block in side.read.facts.blocks for group in block.sources.values() for path in group}
-    top = sorted({path[0] for path in paths if len(path) == 1})
-    blocks = {
-        name: sorted(".".join(path[1:]) for path in paths if len(path) > 1 and path[0] == name)
-        for name in sorted({path[0] for path in paths if len(path) > 1})
-    }
-    parts = [f"{name} ({', '.join(keys)})" for name, keys in blocks.items()] + top
-    return " with ".join(parts) or "no key of a rotation"
-
-
-def _on_adapters(a: _Side, b: _Side) -> Iterator[Difference]:
-    if a.adapter == b.adapter:
-        return
-    left, right = (_adapter_words(side.adapter) for side in (a, b))
-    text = f"{left} in A, {right} in B; the positions are the base's"
-    yield Difference("adapter", ADAPTER, text)
-
-
-def _adapter_words(adapter: Config | None) -> str:
-    if adapter is None:
-        return "none"
-    modules, saved = adapter.get("target_modules"), adapter.get("modules_to_save")
-    text = f"{adapter.get('peft_type', 'an adapter')} of rank {adapter.get('r', '?')} on "
-    text += ", ".join(sorted(map(str, modules))) if isinstance(modules, list) else str(modules)
-    return text + (f", with {', '.join(map(str, saved))} saved whole" if isinstance(saved, list) and saved else "")

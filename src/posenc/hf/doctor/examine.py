@@ -76,19 +76,15 @@ def examine(
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
     findings += [] if tensors is None else tensors.findings
-    if weights:
-        if path is None or (folder is None and path.suffix != ".gguf"):
-            raise ValueError(
-                f"weights: a folder or a GGUF file with a model is needed, got "
-                f"{shown(str(path or type(source).__name__))}"
-            )
-        if read is not None:
-            if folder is not None:
-                findings += _of_weights(folder, text, tokenizer, most, trust_remote_code)
-            else:
-                findings += _of_gguf(path, text, tokenizer, most)
-    name = type(source).__name__ if path is None else str(path)
-    name = "configuration" if isinstance(source, Mapping) else name
+    if weights and (path is None or (folder is None and path.suffix != ".gguf")):
+        given = shown(str(path or type(source).__name__))
+        raise ValueError(f"weights: a folder or a GGUF file with a model is needed, got {given}")
+    if weights and read is not None and path is not None:
+        findings += (
+            _of_gguf(path, text, tokenizer, most) if folder is None
+            else _of_weights(folder, text, tokenizer, most, trust_remote_code)
+        )  # fmt: skip
+    name = "configuration" if isinstance(source, Mapping) else str(path or type(source).__name__)
     return report_of(name, findings, checked, not_checked, "" if read is None else subject_of(read))
 
 
