@@ -129,9 +129,17 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"factor-lists-swapped"}, "the lists of LongRoPE exchanged",
         {**PHI, "rope_scaling": {**FACTORS, "short_factor": [2.0] * 48, "long_factor": [1.0] * 48}},
     ),
+    ({"sections-ignored"}, "M-RoPE in a Llama", llama({"type": "mrope", "mrope_section": [8, 12, 12]})),
+    ({"base-of-sliding-ignored"}, "one base for two kinds of layers",
+     {"model_type": "olmo3", "head_dim": 64, "rope_theta": 1e6, "max_position_embeddings": 4096}),
+    ({"truncate-ignored", "blocks-of-kinds-ignored"}, "truncate in a block of one kind of layers",
+     {**QWEN, "rope_parameters": {"full_attention": {**YARN, "rope_theta": 1e6, "truncate": False}}}),
+    ({"key-ignored"}, "a share under a third name", {"model_type": "stablelm", "head_dim": 64, "rope_pct": 0.5}),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}}),
+    ("length-of-linear", llama(LINEAR)),
+    ("mscale-all-dim-not-latent", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
     ("length-dependent", llama({"rope_type": "dynamic", "factor": 2.0})),
     ("long-factors-unused", {**PHI, "model_type": "phimoe", "rope_scaling": FACTORS}),
     ("share-ignored", {"model_type": "minimax", "head_dim": 128, "rope_theta": 1e6, "rotary_dim": 64}),

@@ -101,59 +101,7 @@ def test_text_of_a_scaled_model() -> None:
     assert "findings" not in lines
 
 
-FINDINGS = [
-    (
-        {"rope_scaling": {"type": "yarn", "factor": 4.0}},
-        "original_max_position_embeddings",
-        "original-length-missing",
-    ),
-    ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "factor", "length-of-linear"),
-    ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_type", "length-dependent"),
-    ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "mrope_section", "sections-ignored"),
-    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "share-ignored"),
-    ({"model_type": "new_model"}, "model_type", "unknown-family"),
-    ({"use_dynamic_ntk": True}, "use_dynamic_ntk", "key-unread"),
-    ({"model_type": "gpt_neox"}, "rope_theta", "key-ignored", "rotary_emb_base"),
-    ({"model_type": "stablelm", "rope_pct": 0.5}, "rope_pct", "key-ignored"),
-    ({"model_type": "olmo3"}, "rope_theta", "base-of-sliding-ignored", "500000"),
-]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e6}
-LONG = {
-    "rope_type": "longrope",
-    "short_factor": [1.0] * 64,
-    "long_factor": [2.0] * 64,
-    "original_max_position_embeddings": 1024,
-}
-FINDINGS += [
-    ({"rope_parameters": {**YARN, "factor": 8.0}}, "factor", "factor-and-lengths-differ", "= 4"),
-    ({"rope_parameters": {**YARN, "mscale": 0.707}}, "mscale", "mscale-alone"),
-    ({"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
-     "mscale_all_dim", "mscale-all-dim-not-latent"),
-    ({"rope_parameters": {"full_attention": {**YARN, "truncate": False}}}, "truncate", "truncate-ignored"),
-    ({"rope_parameters": {**YARN, "rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4,
-                          "original_max_position_embeddings": 8192}},
-     "original_max_position_embeddings", "original-length-not-below", "4,096"),
-    ({"rope_parameters": LONG}, "rope_type", "length-dependent"),
-    ({"model_type": "phimoe", "rope_parameters": LONG}, "long_factor", "long-factors-unused"),
-    ({"model_type": "phi3", "rope_parameters": LONG},
-     "original_max_position_embeddings", "original-length-ignored", "4096"),
-    ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "su"}}, "rope_type", "su-fails"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding[2])
-def test_findings(finding: tuple[Any, ...]) -> None:
-    change, key, name, *numbers = finding
-    config = {
-        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
-        "rope_theta": 1e6,
-    }  # fmt: skip
-    baseline_findings = read_rope(config).findings
-    assert baseline_findings == (), "a plain configuration needs no finding"
-    if "rope_parameters" in change:
-        del config["rope_theta"]
-    findings = read_rope({**config, **change}).findings
-    assert any((r.key, r.name) == (key, name) and all(n in r.text for n in numbers) for r in findings), findings
 
 
 def test_presets() -> None:
