@@ -87,7 +87,7 @@ def layer_kinds(text_config: TextConfig) -> list[str]:
     if count is None or pattern.only_listed:
         return []
     kinds = patterned(text_config, count)
-    for number in _crossing(text_config, count):
+    for number in _crossing(text_config, count) if text_config.family.layers.cross_key else ():
         kinds[number] = CROSS
     return kinds
 
@@ -195,7 +195,7 @@ def _by_numbers(name: str, value: Any, listing: Listing, count: int) -> list[str
 def _crossing(text_config: TextConfig, count: int) -> list[int]:
     """Layers that attend to an image instead of the text."""
     key = text_config.family.layers.cross_key
-    layers = text_config.get(key) if key else None
+    layers = text_config.get(key)
     if layers is None:
         return []
     if not isinstance(layers, list) or not all(type(layer) is int and layer >= 0 for layer in layers):

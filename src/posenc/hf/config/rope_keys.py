@@ -115,7 +115,10 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
     block: Block = {}
     conflicts = []
     for key, paths in sources.items():
-        paths.sort(key=lambda path: _rank(key, path))
+        if key == "rope_type":  # of two places, transformers obeys the first
+            paths.sort(key=lambda path: path[-1] == "type")
+        else:  # the block, but for an original length next to it
+            paths.sort(key=lambda path, beside=key == _ORIGINAL: (len(path) == 1) != beside)
         values = [canonical(key, at(text_config.config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):
@@ -145,14 +148,6 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
         longest=longest,
         trained=family.original or longest,
     )
-
-
-def _rank(key: str, path: Path) -> int:
-    """Which of two places transformers obeys: the lower one; places of one rank hold by their order."""
-    if key == "rope_type":
-        return int(path[-1] == "type")
-    outside = len(path) == 1
-    return int(not outside) if key == "original_max_position_embeddings" else int(outside)
 
 
 def canonical(key: str, value: Any) -> Any:

@@ -343,21 +343,14 @@ def bases(text_config: TextConfig) -> list[float]:
     return list(listed)
 
 
-def window(text_config: TextConfig) -> int | None:
-    """Tokens that a sliding layer attends to; None where the configuration has none, or 0 as Qwen 2 saves it.
+def kinds_without_rope(text_config: TextConfig) -> tuple[str, ...]:
+    """Kinds of layers that the family's code never rotates, next to sliding layers that it rotates.
 
     Raises:
-        ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
+        ValueError: for a window that is no number of tokens, and for 0 where the family's code asks for a window.
     """
-    if text_config.get("sliding_window") == 0 and not text_config.rotation.unrotated_kinds:
-        return None
-    return count_at(text_config, "sliding_window", TOKENS)
-
-
-def kinds_without_rope(text_config: TextConfig) -> tuple[str, ...]:
-    """Kinds of layers that the family's code never rotates, next to sliding layers that it rotates."""
     family, types = text_config.rotation, layer_types(text_config)
-    if family.only_sliding:
-        window(text_config)  # which must be right even where it does not decide
-        return family.unrotated_kinds
-    return family.unrotated_kinds if window(text_config) is not None and (not types or SLIDING in types) else ()
+    saved_none = text_config.get("sliding_window") == 0 and not family.unrotated_kinds  # as Qwen 2 saves no window
+    window = None if saved_none else count_at(text_config, "sliding_window", TOKENS)
+    decides = family.only_sliding or (window is not None and (not types or SLIDING in types))
+    return family.unrotated_kinds if decides else ()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
 from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.doctor.side_files import SIDE_FILES
@@ -20,7 +19,7 @@ from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.formats import Translated, load_config, translate
-from posenc.hf.sources.load import Source
+from posenc.hf.sources.load import Config, Source
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -63,29 +62,30 @@ def examine(
         return _of_model(source, weights, text, tokenizer, most)
     source = cast("Source", source)
     path = Path(source) if isinstance(source, str | Path) else None
+    name = "configuration" if isinstance(source, Mapping) else str(path or type(source).__name__)
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and is_adapter(folder):
         return _of_adapter(folder)
-    read, findings = read_or_finding(source)
-    tensors = None
-    if folder is not None:
-        tensors = on_weights(folder, load_config(source), read)
-    elif path is not None and path.suffix == ".gguf":
+    config = load_config(source)
+    read, findings = read_or_finding(config)
+    tensors = None if folder is None else on_weights(folder, config, read)
+    if folder is None and path is not None and path.suffix == ".gguf":
         findings = [_for_gguf(finding, _form_of(path), path) for finding in findings]
-    checked, not_checked = coverage(source, read is not None, tensors, weights=weights)
+    checked, not_checked = coverage(path, config, read is not None, tensors, weights=weights)
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
     findings += [] if tensors is None else tensors.findings
     if weights and (path is None or (folder is None and path.suffix != ".gguf")):
-        given = shown(str(path or type(source).__name__))
-        raise ValueError(f"weights: a folder or a GGUF file with a model is needed, got {given}")
+        raise ValueError(f"weights: a folder or a GGUF file with a model is needed, got {shown(name)}")
     if weights and read is not None and path is not None:
         findings += (
             _of_gguf(path, text, tokenizer, most) if folder is None
             else _of_weights(folder, text, tokenizer, most, trust_remote_code)
         )  # fmt: skip
-    name = "configuration" if isinstance(source, Mapping) else str(path or type(source).__name__)
-    return report_of(name, findings, checked, not_checked, "" if read is None else subject_of(read))
+    count = None if read is None else read.text_config.get("num_hidden_layers")
+    layers = f"{count} layer{'' if count == 1 else 's'}" if is_count(count) else ""
+    subject = ", ".join(filter(None, ("" if read is None else read.model_type, layers)))
+    return report_of(name, findings, checked, not_checked, subject)
 
 
 def _is_model(source: Source | nn.Module) -> TypeGuard[nn.Module]:
@@ -94,32 +94,26 @@ def _is_model(source: Source | nn.Module) -> TypeGuard[nn.Module]:
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
-def subject_of(read: RopeConfig) -> str:
-    """The model type and its number of layers, in words."""
-    count = read.text_config.get("num_hidden_layers")
-    layers = f"{count} layer{'' if count == 1 else 's'}" if is_count(count) else ""
-    return ", ".join(filter(None, (read.model_type, layers)))
-
-
 def coverage(
-    source: Source, is_read: bool, tensors: TensorReport | None, *, weights: bool
+    path: Path | None, config: Config, is_read: bool, tensors: TensorReport | None, *, weights: bool
 ) -> tuple[list[str], list[str]]:
     """What an examination of files checks and what it does not, in words for a report.
 
     Args:
-        source: a folder, a file or a mapping.
+        path: of a folder or a file.
+        config: what it holds.
         is_read: whether its rotation could be parsed.
         tensors: the report on the weight files of a folder.
         weights: whether the loss is measured as well.
     """
-    path = Path(source) if isinstance(source, str | Path) else None
-    config = load_config(source)
-    checked = [f"{_file_of(path)} ({len(config)} keys)"]
+    file = "configuration" if path is None else path.name
+    if path is not None and (path / CONFIG).is_file():
+        file = CONFIG
+    checked = [f"{file} ({len(config)} keys)"]
     not_checked = [] if is_read else ["the rotation, which is not read"]
     if path is not None and path.is_dir():
         files = [name for name in (*SIDE_FILES, PARAMS) if (path / name).is_file()]
-        extra_files = [name for name in files if name != config_file(path).name]
-        checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
+        checked += [name if name == PARAMS else f"lengths in {name}" for name in files if name != file]
     if tensors is None:
         is_gguf = path is not None and path.suffix == ".gguf"
         why = "which llama.cpp compares with the keys itself" if is_gguf else "since a configuration alone was given"
@@ -147,15 +141,6 @@ def _of_adapter(folder: Path) -> Report:
     findings = [*on_weight_files(folder, adapter), *on_adapter(folder)]
     not_checked = ["positions, which the base's config decides: examine the base, or the merged model"]
     return report_of(str(folder), findings, [ADAPTER, "weight files are whole"], not_checked)
-
-
-def _file_of(path: Path | None) -> str:
-    return "configuration" if path is None else config_file(path).name
-
-
-def config_file(path: Path) -> Path:
-    """The file of a folder that holds its configuration, or the file itself."""
-    return path if not path.is_dir() or not (path / CONFIG).is_file() else path / CONFIG
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:

@@ -41,7 +41,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     """
     config = load_config(source)
     try:
-        read = read_rope(source)
+        read = read_rope(config)
     except NotReadError as error:
         return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:

@@ -52,7 +52,8 @@ def load(source: Source, *, of_diffusers: bool = False) -> Config:
 
 def _of_file(path: Path, of_diffusers: bool) -> Config:
     path = local_source(path)
-    _refuse_pipeline(path)
+    if path.is_dir() and (path / INDEX).exists():
+        _refuse_pipeline(path)
     if path.is_dir():
         names = (*MAIN_FILES, _OF_LITGPT)
         path = next((path / name for name in names if (path / name).exists()), path / MAIN_FILES[0])
@@ -141,7 +142,7 @@ def refuse_diffusers(path: Path) -> None:
 
 
 def _refuse_pipeline(path: Path) -> None:
-    if not path.is_dir() or not (path / INDEX).exists() or any((path / name).exists() for name in MAIN_FILES):
+    if any((path / name).exists() for name in MAIN_FILES):
         return
     from posenc.diffusion.models import python_for
 
