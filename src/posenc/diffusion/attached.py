@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from posenc.arguments import check_number, shown
 from posenc.diffusion.generic import GenericModule
 from posenc.diffusion.models import MODELS, TRANSFORMERS, Model, Noise, Transformer
-from posenc.diffusion.modules import MODULES, PositionModule, Tokens, numbered
+from posenc.diffusion.modules import BY_RECORD, MODULES, PositionModule, Tokens, by_record, numbered, rotation_of
 from posenc.diffusion.scalings import (
     AnyScaling,
     ByAxis,
@@ -83,6 +83,12 @@ class AttachedPositions(nn.Module):
                 raise ValueError(f"scaling must be fixed for {self.title}: {suits(self.model)}")
             self._divisors = tuple(1.0 if each is None else float(cast(Any, each).factor) for each in fixed)
         self._steps = tuple(axis.step for axis in self.model.axes)
+        self._sizes: dict[str, Any] = {}
+        if self.kind.rotation == BY_RECORD:
+            known = _transformer_of(transformer)
+            if known is None:
+                raise ValueError(_unknown(transformer))
+            self._sizes = by_record(known, self._config)
         self._plain = self._rotation(None)
         self._fixed = self._scaled_by(fixed, self._steps)
         self._by_axis: ByAxis = fixed
@@ -118,7 +124,10 @@ class AttachedPositions(nn.Module):
             return getattr(self.replaced, name)
 
     def _rotation(self, scaling: Any) -> RotaryEncoding | None:
-        return None if self.kind.rotation is None else self.kind.rotation(self.replaced, self._config, scaling)
+        kind = self.kind.rotation
+        if kind == BY_RECORD:
+            return rotation_of(self.model, self._sizes, scaling)
+        return None if kind is None else cast(Any, kind)(self.replaced, self._config, scaling)
 
     def _scaled_by(self, scalings: ByAxis, steps: Sequence[float]) -> RotaryEncoding | None:
         """The rotation under these scalings, which count tokens; None where they change nothing.
@@ -381,11 +390,13 @@ def _modules_of(transformer: nn.Module) -> Sequence[tuple[str, Any]]:
         calls = "; ".join(f"attach(controlnet.nets[{number}], …)" for number in range(len(nets)))
         raise ValueError(f"transformer must be one ControlNet, got {type(transformer).__name__} of several: {calls}")
     if not modules:
-        raise ValueError(
-            f"transformer: {type(transformer).__name__} is not known; attach(transformer, place=…, axes=…) takes any "
-            "whose module at place makes tables of cos and sin; known are " + ", ".join(sorted(TRANSFORMERS))
-        )
+        raise ValueError(_unknown(transformer))
     return modules
+
+
+def _unknown(transformer: nn.Module) -> str:
+    text = f"transformer: {type(transformer).__name__} is not known; attach(transformer, place=…, axes=…) takes any "
+    return text + f"whose module at place makes tables of cos and sin; known are {', '.join(sorted(TRANSFORMERS))}"
 
 
 def _own_at(transformer: nn.Module, place: str) -> Any:

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from posenc.arguments import shown
-from posenc.diffusion.models import ModelName
+from posenc.diffusion.models import Model, ModelName, Transformer
 from posenc.diffusion.rules import latents
 from posenc.encoding import RotaryEncoding, Table
 from posenc.positions import Image, Text, Video, grid
@@ -64,13 +64,16 @@ class Tokens(NamedTuple):
     steps: tuple[float, ...] | None = None
 
 
+BY_RECORD: Literal["by record"] = "by record"
+
+
 class PositionModule(NamedTuple):
     """What posenc puts in the place of one class of diffusers that makes tables of positions.
 
     Attributes:
         model: whose positions it has, unless its transformer's class says otherwise.
-        rotation: the encoding, given the module, the transformer's config and a scaling; None where the frequencies
-            come with each call.
+        rotation: the encoding, given the module, the transformer's config and a scaling; `BY_RECORD`: with the sizes
+            that the model's record gives; None where the frequencies come with each call.
         tokens: where the tokens stand, given the module and the arguments of its call.
         table: cos and sin ``(*batch, tokens, pairs)`` in the form in which the model takes them.
         files: the files of diffusers whose class of this name it is.
@@ -82,7 +85,7 @@ class PositionModule(NamedTuple):
     """
 
     model: ModelName
-    rotation: Callable[[Any, Any, Any], RotaryEncoding] | None
+    rotation: Callable[[Any, Any, Any], RotaryEncoding] | Literal["by record"] | None
     tokens: Callable[..., Tokens]
     table: Callable[[Tensor, Tensor, Tokens, Any], Any]
     files: tuple[str, ...]
@@ -693,90 +696,29 @@ def _of_hunyuan_dit(module: Any, latent: Tensor) -> Tokens:
 # ---------------------------------------------------------------- rotations
 
 
-def _axial(widths: Sequence[int], base: Any, scaling: Any, **options: Any) -> AxialRoPE:
-    return AxialRoPE(**{"head_dim": sum(widths), **options}, axes_dims=tuple(widths), base=base, scaling=scaling)
+def by_record(known: Transformer, config: Any) -> dict[str, Any]:
+    """The sizes of a rotation as the record gives them for a config: channels and base of each axis.
+
+    They are plain values, since an attached module is saved with its model.
+    """
+    filled = known.filled(dict(config))
+    widths, bases = tuple(known.widths(filled)), tuple(map(float, known.bases(filled)))
+    return {"widths": widths, "base": bases[0] if len(set(bases)) == 1 else bases}
 
 
-def _listed(name: str) -> Callable[[Any, Any, Any], AxialRoPE]:
-    return lambda module, config, scaling: _axial(getattr(module, name), float(module.theta), scaling)
-
-
-def _of_widths(
-    widths: Callable[[Any], Sequence[int]], base: Callable[[Any], float] = lambda module: 10_000.0
-) -> Callable[[Any, Any, Any], AxialRoPE]:
-    """Widths and base given the module."""
-    return lambda module, config, scaling: _axial(widths(module), base(module), scaling)
-
-
-def _thirds_of(width: int) -> tuple[int, int, int]:
-    side = 2 * (width // 6)
-    return width - 2 * side, side, side
-
-
-def _wan_animate_2(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    return _axial(_thirds_of(config.dim // config.num_heads), 10_000.0, scaling)
-
-
-def _joyimage(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    width = config.hidden_size // config.num_attention_heads
-    return _axial(config.rope_dim_list or (width // 3,) * 3, float(config.theta), scaling)
-
-
-def _cosmos(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    bases = tuple(10_000.0 * factor for factor in (module.t_ntk_factor, module.h_ntk_factor, module.w_ntk_factor))
-    return _axial((module.dim_t, module.dim_h, module.dim_w), bases, scaling, layout="half")
-
-
-def _two_halves(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    return _axial((module.dim // 2, module.dim // 2), float(module.theta), scaling, layout="half")
-
-
-def _minimax_h3(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    """The pairs of the rotated channels alone, which is all that the table has."""
-    return _axial((2 * config.rope_freq_dim,) * 3, float(config.rope_theta), scaling, layout="half")
-
-
-def _kandinsky(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    return _axial(module.axes_dims, float(module.max_period), scaling)
-
-
-def _eighths(width: int, scaling: Any) -> AxialRoPE:
-    return _axial((width // 4, width // 8 * 3, width // 8 * 3), 10_000.0, scaling)
-
-
-def _of_head_eighths(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    return _eighths(config.attention_head_dim, scaling)
-
-
-def _allegro(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    return _axial((config.attention_head_dim // 3,) * 3, 10_000.0, scaling, layout="half-by-axis")
-
-
-def _column_first(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    return AxialRoPE(config.attention_head_dim, convention="sam-2", base=10_000.0, axes=2, scaling=scaling)
-
-
-def _alternating(module: Any, config: Any, scaling: Any) -> AxialRoPE:
-    width = config.hidden_size // config.num_attention_heads
-    return AxialRoPE(width, convention="lumina-next", axes=2, base=10_000.0, scaling=scaling)
+def rotation_of(model: Model, sizes: Mapping[str, Any], scaling: Any) -> RotaryEncoding:
+    """The rotation of a record with these sizes, over the channels that the tables have."""
+    widths, base = sizes["widths"], sizes["base"]
+    if model.scales == "pairs":
+        sections = tuple(width // 2 for width in widths)
+        return MRoPE(sum(widths), sections=sections, interleaved=True, base=base, scaling=scaling)
+    if model.convention != "eva-02":  # whose axes are alike
+        return AxialRoPE(sum(widths), axes=len(widths), convention=model.convention, base=base, scaling=scaling)
+    return AxialRoPE(sum(widths), axes_dims=widths, layout=model.layout, base=base, scaling=scaling)
 
 
 def _growing(axes: int) -> Callable[[Any, Any, Any], AxialRoPE]:
     return lambda module, config, scaling: AxialRoPE(module.dim, axes=axes, base=float(module.theta), convention="ltx")
-
-
-def _interleaved(head_dim: int, listed: Sequence[int], base: float, scaling: Any) -> MRoPE:
-    _, rows, columns = listed  # time has every pair that these leave
-    sections = (head_dim // 2 - rows - columns, rows, columns)
-    return MRoPE(head_dim, sections=sections, interleaved=True, base=base, scaling=scaling)
-
-
-def _ideogram(module: Any, config: Any, scaling: Any) -> MRoPE:
-    return _interleaved(module.head_dim, module.mrope_section, float(config.rope_theta), scaling)
-
-
-def _cosmos_3(module: Any, config: Any, scaling: Any) -> MRoPE:
-    return _interleaved(config.head_dim, module.rope_axes_dim, float(config.rope_theta), scaling)
 
 
 # ---------------------------------------------------------------- classes
@@ -790,8 +732,6 @@ _FLUX_2_IDS, _FLUX_3_IDS = ("txt_ids", "img_ids"), ("txt_ids", "img_ids", "image
 _LTX_2 = ("LTX2AudioVideoRotaryPosEmbed", "SanaWMLTX2AudioVideoRotaryPosEmbed")
 _LTX_2_AXES = {"rope": 3, "audio_rope": 1, "cross_attn_rope": 1, "cross_attn_audio_rope": 1}
 _WAN_FILES = ("transformer_wan", "transformer_wan_animate", "transformer_sana_video")
-_wan = _of_widths(lambda module: (module.t_dim, module.h_dim, module.w_dim))
-_of_head_dim = _of_widths(lambda module: _thirds_of(module.attention_head_dim))
 
 
 def _of_captioned(config: Any) -> ModelName:
@@ -805,140 +745,140 @@ def _of_cogvideox_version(config: Any) -> ModelName:
 # by the name of the class, and the transformer's attribute that holds it: "" where the pipeline makes the tables
 MODULES: dict[tuple[str, str], PositionModule] = {
     **{
-        (name, "pos_embed"): PositionModule("flux-1", _listed("axes_dim"), numbered, _by_channels, (file,))
+        (name, "pos_embed"): PositionModule("flux-1", BY_RECORD, numbered, _by_channels, (file,))
         for name, file in _FLUX_LIKE
     },
     ("OvisImagePosEmbed", "pos_embed"): PositionModule(
-        "ovis-image", _listed("axes_dim"), numbered, _by_channels, ("transformer_ovis_image",), _extent_of_ids
+        "ovis-image", BY_RECORD, numbered, _by_channels, ("transformer_ovis_image",), _extent_of_ids
     ),
     ("LongCatImagePosEmbed", "pos_embed"): PositionModule(
-        "longcat-image", _listed("axes_dim"), numbered, _by_channels, ("transformer_longcat_image",), _extent_of_ids
+        "longcat-image", BY_RECORD, numbered, _by_channels, ("transformer_longcat_image",), _extent_of_ids
     ),
     ("Flux2PosEmbed", "pos_embed"): PositionModule(
-        "flux-2", _listed("axes_dim"), numbered, _by_channels, ("transformer_flux2",), _sizes_of_ids(*_FLUX_2_IDS)
+        "flux-2", BY_RECORD, numbered, _by_channels, ("transformer_flux2",), _sizes_of_ids(*_FLUX_2_IDS)
     ),
     ("Flux3PosEmbed", "pos_embed"): PositionModule(
-        "flux-3", _listed("axes_dim"), numbered, _by_channels, ("transformer_flux3",),
+        "flux-3", BY_RECORD, numbered, _by_channels, ("transformer_flux3",),
         _sizes_of_ids(*_FLUX_3_IDS, steps=(1, 0.5, 0.5, 1)),
     ),
     ("Krea2RotaryPosEmbed", "rotary_emb"): PositionModule(
-        "krea-2", _listed("axes_dim"), numbered, _by_channels, ("transformer_krea2",)
+        "krea-2", BY_RECORD, numbered, _by_channels, ("transformer_krea2",)
     ),
     ("HiDreamImageEmbedND", "pe_embedder"): PositionModule(
-        "hidream", _listed("axes_dim"), numbered, _matrices_behind_tokens, ("transformer_hidream_image",)
+        "hidream", BY_RECORD, numbered, _matrices_behind_tokens, ("transformer_hidream_image",)
     ),
     ("PRXEmbedND", "pe_embedder"): PositionModule(
-        "prx", _listed("axes_dim"), numbered, _matrices_of_heads, ("transformer_prx",)
+        "prx", BY_RECORD, numbered, _matrices_of_heads, ("transformer_prx",)
     ),
     ("ErnieImageEmbedND3", "pos_embed"): PositionModule(
-        "ernie-image", _listed("axes_dim"), numbered, _angles, ("transformer_ernie_image",)
+        "ernie-image", BY_RECORD, numbered, _angles, ("transformer_ernie_image",)
     ),
     ("QwenEmbedRope", "pos_embed"): PositionModule(
-        "qwen-image", _listed("axes_dim"), _of_pictures, _pictures_and_text, ("transformer_qwenimage",),
+        "qwen-image", BY_RECORD, _of_pictures, _pictures_and_text, ("transformer_qwenimage",),
         beyond=_past_text,
     ),
     ("QwenEmbedLayer3DRope", "pos_embed"): PositionModule(
-        "qwen-image-layered", _listed("axes_dim"), _of_layers, _pictures_and_text, ("transformer_qwenimage",),
+        "qwen-image-layered", BY_RECORD, _of_layers, _pictures_and_text, ("transformer_qwenimage",),
         beyond=_past_text,
     ),
     ("QwenImage21Rope", "pos_embed"): PositionModule(
-        "qwen-image-2.1", _listed("axes_dim"), _of_one_stream, _complex, ("transformer_qwenimage21",),
+        "qwen-image-2.1", BY_RECORD, _of_one_stream, _complex, ("transformer_qwenimage21",),
         beyond=_past_stream,
     ),
     ("NucleusMoEEmbedRope", "pos_embed"): PositionModule(
-        "qwen-image", _listed("axes_dim"), _of_one_picture, _pictures_and_text, ("transformer_nucleusmoe_image",),
+        "qwen-image", BY_RECORD, _of_one_picture, _pictures_and_text, ("transformer_nucleusmoe_image",),
         beyond=_past_text,
     ),
     ("JoyImageEditTransformer3DModel", "get_rotary_pos_embed"): PositionModule(
-        "joyimage", _joyimage, _pictures_of_joyimage, _of_joyimage, ("transformer_joyimage",), method=True
+        "joyimage", BY_RECORD, _pictures_of_joyimage, _of_joyimage, ("transformer_joyimage",), method=True
     ),
     ("JoyImageEditPlusTransformer3DModel", "_get_rotary_pos_embed_for_range"): PositionModule(
-        "joyimage", _joyimage, _range, _by_channels, ("transformer_joyimage_edit_plus",), _joyimage_plus_sizes,
+        "joyimage", BY_RECORD, _range, _by_channels, ("transformer_joyimage_edit_plus",), _joyimage_plus_sizes,
         method=True,
     ),
     ("WanRotaryPosEmbed", "rope"): PositionModule(
-        "wan", _wan, _counted, _of_wan, _WAN_FILES, beyond=_past("max_seq_len")
+        "wan", BY_RECORD, _counted, _of_wan, _WAN_FILES, beyond=_past("max_seq_len")
     ),
     ("SkyReelsV2RotaryPosEmbed", "rope"): PositionModule(
-        "wan", _wan, _counted, _of_wan, ("transformer_skyreels_v2",), beyond=_past("max_seq_len")
+        "wan", BY_RECORD, _counted, _of_wan, ("transformer_skyreels_v2",), beyond=_past("max_seq_len")
     ),
     ("AnyFlowRotaryPosEmbed", "rope"): PositionModule(
-        "wan", _of_head_dim, _whole_layout, _for_queries_and_keys, ("transformer_anyflow",), beyond=_past("max_seq_len")
+        "wan", BY_RECORD, _whole_layout, _for_queries_and_keys, ("transformer_anyflow",), beyond=_past("max_seq_len")
     ),
     ("AnyFlowCausalRotaryPosEmbed", "rope"): PositionModule(
-        "wan", _of_head_dim, _far_layout, _for_queries_and_keys, ("transformer_anyflow_far",),
+        "wan", BY_RECORD, _far_layout, _for_queries_and_keys, ("transformer_anyflow_far",),
         beyond=_past("max_seq_len"),
     ),
     ("SanaWMRotaryPosEmbed", "rope"): PositionModule(
-        "wan", _of_head_dim, _by_sizes, _complex_of_heads, ("transformer_sana_wm",), beyond=_past("max_seq_len")
+        "wan", BY_RECORD, _by_sizes, _complex_of_heads, ("transformer_sana_wm",), beyond=_past("max_seq_len")
     ),
     ("WanAnimate2Transformer3DModel", "_rope_freqs"): PositionModule(
-        "wan", _wan_animate_2, _counted_from, _by_index, ("transformer_wan_animate_2",), _animate_2_sizes, method=True
+        "wan", BY_RECORD, _counted_from, _by_index, ("transformer_wan_animate_2",), _animate_2_sizes, method=True
     ),
     ("ChronoEditRotaryPosEmbed", "rope"): PositionModule(
-        "chrono-edit", _of_head_dim, _ruled("chrono-edit"), _of_wan, ("transformer_chronoedit",),
+        "chrono-edit", BY_RECORD, _ruled("chrono-edit"), _of_wan, ("transformer_chronoedit",),
         beyond=_past("max_seq_len"),
     ),
     ("HeliosRotaryPosEmbed", "rope"): PositionModule(
-        "helios", _of_widths(lambda module: (module.DT, module.DY, module.DX), lambda module: float(module.theta)),
+        "helios", BY_RECORD,
         _by_batch_of_frames, _of_helios, ("transformer_helios",), _helios_sizes,
     ),
     ("HunyuanVideoRotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-video", _listed("rope_dim"), _counted, _by_channels, ("transformer_hunyuan_video",)
+        "hunyuan-video", BY_RECORD, _counted, _by_channels, ("transformer_hunyuan_video",)
     ),
     ("HunyuanVideo15RotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-video", _listed("rope_dim"), _counted, _by_channels, ("transformer_hunyuan_video15",)
+        "hunyuan-video", BY_RECORD, _counted, _by_channels, ("transformer_hunyuan_video15",)
     ),
     ("HunyuanVideoFramepackRotaryPosEmbed", "rope"): PositionModule(
-        "framepack", _listed("rope_dim"), _by_frame_numbers, _by_channels, ("transformer_hunyuan_video_framepack",),
+        "framepack", BY_RECORD, _by_frame_numbers, _by_channels, ("transformer_hunyuan_video_framepack",),
         _framepack_sizes,
     ),
     ("MotifVideoRotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-video", _listed("rope_dim"), _counted, _by_channels, ("transformer_motif_video",)
+        "hunyuan-video", BY_RECORD, _counted, _by_channels, ("transformer_motif_video",)
     ),
     ("HunyuanImageRotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-image", _listed("rope_dim"), _counted, _by_channels, ("transformer_hunyuanimage",)
+        "hunyuan-image", BY_RECORD, _counted, _by_channels, ("transformer_hunyuanimage",)
     ),
     ("RopeEmbedder", "rope_embedder"): PositionModule(
-        "z-image", _listed("axes_dims"), numbered, _complex, ("transformer_z_image", "transformer_bria_fibo2"),
+        "z-image", BY_RECORD, numbered, _complex, ("transformer_z_image", "transformer_bria_fibo2"),
         _captioned_sizes, beyond=_past_axes_lens, variant=_of_captioned,
     ),  # Z-Image, Bria Fibo 2
     ("Lumina2RotaryPosEmbed", "rope_embedder"): PositionModule(
-        "lumina-2", _listed("axes_dim"), _behind_captions, _caption_and_picture, ("transformer_lumina2",),
+        "lumina-2", BY_RECORD, _behind_captions, _caption_and_picture, ("transformer_lumina2",),
         beyond=_past_axes_lens,
     ),
     ("CogView4RotaryPosEmbed", "rope"): PositionModule(
-        "cogview-4", _two_halves, _onto_trained, _by_halves, ("transformer_cogview4",)
+        "cogview-4", BY_RECORD, _onto_trained, _by_halves, ("transformer_cogview4",)
     ),
     ("GlmImageRotaryPosEmbed", "rope"): PositionModule(
-        "glm-image", _two_halves, _counted, _by_halves, ("transformer_glm_image",)
+        "glm-image", BY_RECORD, _counted, _by_halves, ("transformer_glm_image",)
     ),
     ("CosmosRotaryPosEmbed", "rope"): PositionModule(
-        "cosmos", _cosmos, _by_seconds, _by_halves, ("transformer_cosmos",), beyond=_past_longest_side
+        "cosmos", BY_RECORD, _by_seconds, _by_halves, ("transformer_cosmos",), beyond=_past_longest_side
     ),
     ("Cosmos3VLTextRotaryEmbedding", "rotary_emb"): PositionModule(
-        "cosmos-3", _cosmos_3, _by_streams, _of_cosmos_3, ("transformer_cosmos3",)
+        "cosmos-3", BY_RECORD, _by_streams, _of_cosmos_3, ("transformer_cosmos3",)
     ),
     ("Kandinsky5RoPE3D", "visual_rope_embeddings"): PositionModule(
-        "kandinsky-5", _kandinsky, _by_axis, _matrices, ("transformer_kandinsky",), beyond=_past("max_pos")
+        "kandinsky-5", BY_RECORD, _by_axis, _matrices, ("transformer_kandinsky",), beyond=_past("max_pos")
     ),
     ("Kandinsky6RoPE3D", "visual_rope_embeddings"): PositionModule(
-        "kandinsky-6", _kandinsky, _by_numbers, _matrices_on_grid, ("transformer_kandinsky6",), beyond=_past("max_pos")
+        "kandinsky-6", BY_RECORD, _by_numbers, _matrices_on_grid, ("transformer_kandinsky6",), beyond=_past("max_pos")
     ),
     ("Kandinsky6SRRoPE3D", "visual_rope_embeddings"): PositionModule(
-        "kandinsky-6-sr", _kandinsky, _by_numbers, _matrices_on_grid, ("transformer_kandinsky6_sr",),
+        "kandinsky-6-sr", BY_RECORD, _by_numbers, _matrices_on_grid, ("transformer_kandinsky6_sr",),
         beyond=_past("max_pos"),
     ),
     ("EasyAnimateRotaryPosEmbed", "rope_embedding"): PositionModule(
-        "easyanimate", lambda module, config, scaling: _eighths(module.rope_dim, scaling),
+        "easyanimate", BY_RECORD,
         _ruled("easyanimate", trained=lambda module: (60 // module.patch_size, 90 // module.patch_size)),
         _by_channels, ("transformer_easyanimate",),
     ),
     ("MiniMaxH3RotaryPosEmbed", "rope"): PositionModule(
-        "minimax-h3", _minimax_h3, numbered, _by_halves, ("transformer_minimax_h3",)
+        "minimax-h3", BY_RECORD, numbered, _by_halves, ("transformer_minimax_h3",)
     ),
     ("Ideogram4MRoPE", "rotary_emb"): PositionModule(
-        "ideogram-4", _ideogram, numbered, _by_halves, ("transformer_ideogram4",)
+        "ideogram-4", BY_RECORD, numbered, _by_halves, ("transformer_ideogram4",)
     ),
     ("MochiRoPE", "rope"): PositionModule("mochi", None, _around_the_middle, _of_mochi, ("transformer_mochi",)),
     ("OmniGenSuScaledRotaryEmbedding", "rope"): PositionModule(
@@ -954,22 +894,22 @@ MODULES: dict[tuple[str, str], PositionModule] = {
         for name in _LTX_2 for place, axes in _LTX_2_AXES.items()
     },
     ("CogVideoXTransformer3DModel", ""): PositionModule(
-        "cogvideox", _of_head_eighths, _of_cogvideox, _by_channels, ("cogvideox_transformer_3d",),
+        "cogvideox", BY_RECORD, _of_cogvideox, _by_channels, ("cogvideox_transformer_3d",),
         variant=_of_cogvideox_version,
     ),
     ("ConsisIDTransformer3DModel", ""): PositionModule(
-        "cogvideox", _of_head_eighths, _of_cogvideox, _by_channels, ("consisid_transformer_3d",)
+        "cogvideox", BY_RECORD, _of_cogvideox, _by_channels, ("consisid_transformer_3d",)
     ),
     ("HunyuanDiT2DModel", ""): PositionModule(
-        "hunyuan-dit", _column_first, _of_hunyuan_dit, _by_channels, ("hunyuan_transformer_2d",)
+        "hunyuan-dit", BY_RECORD, _of_hunyuan_dit, _by_channels, ("hunyuan_transformer_2d",)
     ),
     ("HunyuanDiT2DControlNetModel", ""): PositionModule(
-        "hunyuan-dit", _column_first, _of_hunyuan_dit, _by_channels, ("controlnet_hunyuan",)
+        "hunyuan-dit", BY_RECORD, _of_hunyuan_dit, _by_channels, ("controlnet_hunyuan",)
     ),
     ("LuminaNextDiT2DModel", ""): PositionModule(
-        "lumina-next", _alternating, _of_latent_grid, _of_lumina_next, ("lumina_nextdit2d",)
+        "lumina-next", BY_RECORD, _of_latent_grid, _of_lumina_next, ("lumina_nextdit2d",)
     ),
     ("AllegroTransformer3DModel", ""): PositionModule(
-        "allegro", _allegro, _each_axis, _of_allegro, ("transformer_allegro",)
+        "allegro", BY_RECORD, _each_axis, _of_allegro, ("transformer_allegro",)
     ),
 }  # fmt: skip
