@@ -24,6 +24,7 @@ from posenc.bias import FIRE
 from posenc.bias.alibi import alibi_slopes
 from posenc.layers import KVCache, SelfAttention, StaticKVCache
 from posenc.layers.cache.keys import NewTokens
+from posenc.positions.checking import default_positions
 from posenc.score import CoPE
 from posenc.weight import StickBreaking
 
@@ -77,7 +78,7 @@ def rows(setup: Setup) -> dict[str, Callable[[], Comparison]]:
     """All rows by name."""
     named: dict[str, Callable[[], Comparison]] = {}
     for layout in ("half", "interleaved"):
-        for way in ("Triton kernel", "eager", "compiled"):
+        for way in ("eager", "compiled"):
             named[f"rotation, {layout}, {way}"] = partial(rotation_row, setup, layout, way)
     long, *shorter = setup.lengths
     order = [(long, True, "T5"), (long, True, "FIRE")]
@@ -128,23 +129,16 @@ def rotation_row(setup: Setup, layout: str, way: str) -> Comparison:
     generator = torch.Generator().manual_seed(0)
     shape = (batch, tokens, heads, width)
     q, k = (torch.randn(shape, generator=generator).to(setup.device, torch.bfloat16).transpose(1, 2) for _ in "qk")
-    rope, where = RoPE(width, layout=layout), torch.arange(tokens, device=setup.device)  # type: ignore[arg-type]
+    rope, where = RoPE(width, layout=layout), default_positions(tokens, setup.device)
     cos, sin = rope.table(where, like=q)
     ready = torch.empty_like(q), torch.empty_like(k)
     by_hand = compiled(setup, hand_written_half if layout == "half" else hand_written_interleaved, dynamic=False)
 
-    def eager() -> tuple[Tensor, Tensor]:
-        return rope(q, k, where, where)
+    by_compiler = compiled(setup, lambda q, k, where: rope(q, k, where, where), dynamic=False)
 
-    if way == "Triton kernel":
-        from posenc.backends.triton.rotation import rotate_queries_and_keys
-
-        run: Callable[[], tuple[Tensor, Tensor]] = lambda: rotate_queries_and_keys(q, k, cos, sin, layout)  # type: ignore[arg-type]  # noqa: E731
-    elif way == "eager":
-        run = eager
-    else:
-        by_compiler = compiled(setup, lambda q, k, where: rope(q, k, where, where), dynamic=False)
-        run = lambda: by_compiler(q, k, where)  # noqa: E731
+    def run() -> tuple[Tensor, Tensor]:
+        result: tuple[Tensor, Tensor] = rope(q, k, where, where) if way == "eager" else by_compiler(q, k, where)
+        return result
 
     def check() -> Errors:
         wide_q, wide_k = q.double(), k.double()

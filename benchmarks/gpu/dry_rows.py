@@ -18,12 +18,10 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc import ALiBi, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.bias import FIRE, KERPLE, Sandwich
-from posenc.encoding import EmbeddingEncoding
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import segments_from_cu_seqlens
 from posenc.positions.checking import default_positions
 from posenc.score import CoPE
-from posenc.testing.cases import Case
 from posenc.weight import StickBreaking
 
 Run = Callable[[], object]
@@ -89,17 +87,6 @@ def rows() -> dict[str, Row]:
             by_name[f"step, {way}, {name}"] = Row(partial(step, name, way), graph=True)
     by_name["kinds in one process"] = Row(kinds)
     return by_name
-
-
-def catalogue_rows() -> dict[str, Row]:
-    """One query, a whole text and its gradients for every encoding of the catalogue that acts inside attention."""
-    from posenc.catalogue import CATALOGUE
-
-    return {
-        f"{kind}, {name}": Row(partial(catalogue_call, name, kind))
-        for name in CATALOGUE
-        for kind in ("one query", "forward", "training")
-    }
 
 
 def attention_row(kind: str, name: str, setting: Setting) -> Row:
@@ -272,27 +259,3 @@ def kinds() -> Run:
         for each in calls:
             call(*each)
     return without_gradients(lambda: call(*calls[-1]))
-
-
-def catalogue_call(name: str, kind: str) -> Run:
-    """1,024 keys of 8 heads of 64 channels, under an encoding of the catalogue."""
-    case = Case.from_catalogue(name)
-    keys, queries, training = 1024, 1 if kind == "one query" else 1024, kind == "training"
-    sizes = {
-        "num_heads": 8, "num_kv_heads": 8, "head_dim": 64, "value_dim": 64, "dim": 512, "max_length": 2048,
-        "train_length": 512,
-    }  # fmt: skip
-    encodings = [module.to("cuda") for module in case.fresh(sizes=sizes)]
-    if not encodings or any(isinstance(e, EmbeddingEncoding) for e in encodings):
-        raise LookupError("it does not act inside attention")
-    q, k, v = (zeros(1, 8, n, 64, grad=training) for n in (queries, keys, keys))
-    options: dict[str, Any] = {"x": zeros(1, keys, 512)}
-    if case.axes > 1:
-        where = case.positions(torch.arange(keys)).to("cuda")
-        options |= {"k_pos": where, "q_pos": where[keys - queries :], "causal": False}
-    if not training:
-        return without_gradients(lambda: attention(q, k, v, encodings, **options))
-    leaves = [q, k, v, *(p for e in encodings for p in e.parameters() if p.requires_grad)]
-    return lambda: torch.autograd.grad(
-        attention(q, k, v, encodings, **options).float().sum(), leaves, allow_unused=True
-    )

@@ -4,7 +4,6 @@
     python benchmarks/gpu/dry_run.py --rows ALiBi step      rows whose name has one of these words
     python benchmarks/gpu/dry_run.py --sm 89 --flash        as on an L4, and SDPA without cuDNN
     python benchmarks/gpu/dry_run.py --verbose --rows "one query, ALiBi"      every launch by name
-    python benchmarks/gpu/dry_run.py --catalogue            one query, a text and its gradients for every encoding
     python benchmarks/gpu/dry_run.py --check                exit 1 where a row misses a goal that it is to meet
     python benchmarks/gpu/dry_run.py --json rows.jsonl      append each row as a line, but those that are there
     python benchmarks/gpu/dry_run.py --render rows.jsonl    those lines as results/launches.md, against their goals
@@ -153,12 +152,12 @@ def readable(name: str) -> str:
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, catalogue: bool, verbose: bool) -> Record:
+def measure(name: str, verbose: bool) -> Record:
     """One row, in this process."""
-    from dry_rows import catalogue_rows, rows
+    from dry_rows import rows
 
     warnings.simplefilter("ignore")
-    row, device = (catalogue_rows if catalogue else rows)()[name], Device()
+    row, device = rows()[name], Device()
     run = row.make()
     for _ in range(3):
         run()
@@ -324,10 +323,9 @@ def rendered(path: Path) -> str:
 
 
 def chosen(args: argparse.Namespace) -> list[str]:
-    from dry_rows import catalogue_rows, rows
+    from dry_rows import rows
 
-    names = (catalogue_rows if args.catalogue else rows)()
-    return [name for name in names if not args.rows or any(word.lower() in name.lower() for word in args.rows)]
+    return [name for name in rows() if not args.rows or any(word.lower() in name.lower() for word in args.rows)]
 
 
 def main() -> int:
@@ -335,10 +333,8 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", default=[], help="rows whose name has one of these words")
     parser.add_argument("--sm", type=int, choices=MODELS, default=90, help="compute capability (default: 90)")
     parser.add_argument("--flash", action="store_true", help="SDPA without cuDNN, as it chooses on other cards")
-    parser.add_argument("--catalogue", action="store_true", help="every encoding of the catalogue")
     parser.add_argument("--verbose", action="store_true", help="every launch by name")
     parser.add_argument("--check", action="store_true", help="exit 1 where a row misses its goal unannounced")
-    parser.add_argument("--list", action="store_true", help="names of rows alone")
     parser.add_argument("--seconds", type=float, default=400.0, help="for one row, its compilers' work included")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append each row as a line")
     parser.add_argument("--render", type=Path, metavar="FILE", help="write results/launches.md from such lines")
@@ -348,9 +344,6 @@ def main() -> int:
         return 0
     preload(args.sm, args.flash)
     names, known = chosen(args), list[Record]()
-    if args.list:
-        print("\n".join(names))
-        return 0
     if args.json and args.json.exists():
         known = [judged(r) for r in map(json.loads, args.json.read_text().splitlines()) if r["way"] == way(args)]
     importlib.import_module("torch._inductor.compile_fx")  # once, before processes are forked
@@ -361,10 +354,8 @@ def main() -> int:
     for name in names:
         if any(record["row"] == name for record in records):
             continue
-        result = in_a_process(measure, name, args.catalogue, args.verbose, seconds=args.seconds)
+        result = in_a_process(measure, name, args.verbose, seconds=args.seconds)
         record = {"row": name, "way": way(args), "versions": versions()} | result
-        if "LookupError" in record.get("error", ""):
-            continue
         records.append(record)
         print(line(record), *(f"|   {kernel} |" for kernel in record.get("launched", ())), sep="\n", flush=True)
         if args.json:
@@ -372,7 +363,7 @@ def main() -> int:
                 file.write(json.dumps(record) + "\n")
     met = sum(not (record.get("faults") or "error" in record) for record in records)
     print(f"\n{met} of {len(records)} rows meet their goals")
-    found = [] if args.catalogue else unannounced(records, way(args))
+    found = unannounced(records, way(args))
     print(*found, sep="\n")
     return int(args.check and bool(found))
 
