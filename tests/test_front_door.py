@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import posenc
+import posenc.call
 from posenc import ALiBi, RoPE, attention
 from posenc.layers import KVCache, SelfAttention
 
@@ -90,6 +91,19 @@ def test_how_far_a_call_walks(name: str) -> None:
         if (length := lengths_of(code.co_filename).get(code.co_firstlineno, 0)) > LONGEST
     }
     assert not too_long
+
+
+def test_default_positions_are_made_for_those_who_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor of them is a kernel for a GPU to launch, and a bias by distance needs none."""
+    made: list[int] = []
+    default_pair = posenc.call.default_pair
+    monkeypatch.setattr(posenc.call, "default_pair", lambda q, k: made.append(1) or default_pair(q, k))
+    q, k, v = torch.randn(3, 1, 8, 64, 8)
+    call = posenc.call.prepare_call(q[:, :, -5:], k, v, [ALiBi(8)])
+    assert call.distance_row().shape == (8, 68)
+    assert not made
+    assert (call.q_pos.tolist(), call.k_pos.tolist()) == ([*range(59, 64)], [*range(64)])
+    assert len(made) == 1
 
 
 def test_what_is_counted() -> None:

@@ -282,10 +282,13 @@ class ScoreEncoding(Encoding):
         """
         return None
 
-    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor, *tuple[BiasEncoding, ...]] | None:
-        """Structure: queries and keys to use instead of q and k, and biases to add; or None.
+    def absorb_into_qk(
+        self, context: Context
+    ) -> tuple[Tensor, Tensor, *tuple[BiasEncoding | ScoreEncoding, ...]] | None:
+        """Structure: queries and keys to use instead of q and k, and encodings that add the rest; or None.
 
-        The dot products of the former and the latter contain all of `forward`.
+        All of `forward` is in the dot products of the former and in the latter: biases, and score encodings that take
+        this one's place in the list and its tokens' states.
         The scale, a softcap and what other encodings add stay. ``context.mask`` may be None; `TokenOrder.used` says
         which tokens count.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from posenc.call import AttentionCall, with_structures
 from posenc.dtypes import widened
-from posenc.encoding import ScoreEncoding, WeightEncoding
+from posenc.encoding import BiasEncoding, ScoreEncoding, WeightEncoding
 
 
 def rewritten(call: AttentionCall) -> AttentionCall:
@@ -30,9 +30,13 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
         absorbed = encoding.absorb_into_qk(context)
         if absorbed is None:
             return call
-        q, k, *biases = absorbed
-        q, k, bias = q.to(call.q.dtype), k.to(call.q.dtype), (*call.bias, *biases)
-        call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_states=call.score_states[1:])
+        q, k, *left = absorbed
+        bias = [encoding for encoding in left if isinstance(encoding, BiasEncoding)]
+        score = [encoding for encoding in left if isinstance(encoding, ScoreEncoding)]
+        call = call.replace(
+            q=q.to(call.q.dtype), k=k.to(call.q.dtype), bias=(*call.bias, *bias), score=(*score, *rest),
+            score_states=(*call.score_states[:1] * len(score), *call.score_states[1:]),
+        )  # fmt: skip
     return call
 
 

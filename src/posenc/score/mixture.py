@@ -23,12 +23,14 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_several, check_whole
 from posenc.bias.alibi import ALiBi
+from posenc.dtypes import float32_or_better
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, RotaryEncoding, ScoreEncoding, softcapped
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.head_shares import QUERIES, HeadAxis, HeadShare
 from posenc.rotary.rope import RoPE
 from posenc.score._inputs import bias_at, own_index, products, token_state_of, wide_linear
+from posenc.structure import Vectors
 
 Member = tuple[RotaryEncoding | BiasEncoding, ...]
 
@@ -96,7 +98,8 @@ class Mixture(ScoreEncoding):
             self.weight = nn.Parameter(torch.empty(num_heads * len(self._made_of), dim))
         # Made once, as a compiler follows no construction of modules inside a call.
         biases = [(m, e) for m, member in enumerate(self._made_of) for e in member if isinstance(e, BiasEncoding)]
-        self._weighted = tuple(_WeightedBias(self, m, bias) for m, bias in biases)
+        weighted = _MixtureBias if adaptive else _WeightedBias
+        self._weighted = tuple(weighted(self, m, bias) for m, bias in biases)
         self.reset_parameters()
         place_parameters(self, device, dtype, given=inside)
 
@@ -145,14 +148,15 @@ class Mixture(ScoreEncoding):
                     mixed = mixed + share * bias_at(encoding, context, scores.dtype)
         return mixed
 
-    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor, *tuple[BiasEncoding, ...]] | None:
+    def absorb_into_qk(
+        self, context: Context
+    ) -> tuple[Tensor, Tensor, *tuple[BiasEncoding | ScoreEncoding, ...]] | None:
         """All rotations' channels side by side, queries times their weights; and the biases times theirs.
 
-        Not where weights differ by query and a bias has one value for all of them, nor under a softcap, which bends
-        each rotation's products alone.
+        Not under a softcap, which bends each rotation's products alone.
         """
         rotates = self.reads.rotated
-        if (self.adaptive and self._weighted) or (rotates and context.softcap is not None):
+        if rotates and context.softcap is not None:
             return None
         members = self._members()
         if not rotates:
@@ -227,6 +231,33 @@ class _WeightedBias(BiasEncoding):
         return None if values is None else self._times_share(values)
 
 
+class _MixtureBias(ScoreEncoding):
+    """A bias of one member, times what the token of each query gives the member; it has the mixture's token states."""
+
+    reads = Reads(rotated=False, own_key=True)
+
+    def __init__(self, mixture: Mixture, member: int, bias: BiasEncoding) -> None:
+        super().__init__()
+        self.axes, self.causal_only = bias.axes, bias.causal_only
+        self._of = (mixture, member, bias)  # a tuple registers nothing
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        mixture, member, bias = self._of
+        return scores + mixture._shares(context, scores.dtype)[member] * bias_at(bias, context, scores.dtype)
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Vectors] | None:
+        """The bias by distance as vectors of one number, which queries meet with their share."""
+        (mixture, member, bias), dtype = self._of, float32_or_better(context.q.dtype)
+        queries, keys = context.q.shape[2], context.k.shape[2]
+        apart = torch.arange(queries - 1, -keys, -1, device=context.q.device)
+        row = bias.of_distance(apart.double() if dtype == torch.float64 else apart)
+        if row is None or context.scale == 0:  # which vectors of the distance are multiplied with
+            return None
+        share = mixture._shares(context, dtype)[member] / context.scale
+        share = share.expand(context.q.shape[0], -1, queries, 1)
+        return (Vectors(row.to(dtype).unsqueeze(-1), 1 - queries, share),)
+
+
 def _checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) -> tuple[Member, ...]:
     """Every member as a tuple; a ValueError where one cannot be given scores and context alone."""
     if isinstance(members, Encoding):
@@ -274,7 +305,7 @@ ENTRY = Entry(
     formula="s_ij ← Σ_m softmax(logits_h)_m · score_m(s)_ij,  score_m what member m alone makes of s",
     source="no paper; its members here: RoPE, arXiv 2104.09864, and ALiBi, arXiv 2108.12409",
     parameters="heads × members per layer, times dim + 1 if adaptive, and the members'",
-    cost="one product as wide as all rotations together; adaptive or under a softcap, one product per rotation",
+    cost="one product as wide as all rotations together; under a softcap, one product per rotation",
     past_training="each member behaves as it does alone, with the weights learned in training",
     reads="distances",
     extension="as its members",
