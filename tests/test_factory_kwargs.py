@@ -77,11 +77,9 @@ def test_a_rotation_made_among_fake_tensors_is_the_same():
 def test_classes_take_them_themselves():
     assert T5Bias(4, dtype=torch.bfloat16).weight.dtype == torch.bfloat16
     assert T5Bias(4, device="meta", dtype=torch.float64).weight.device.type == "meta"
-    assert "dtype" not in inspect.signature(ALiBi).parameters, "nothing to cast"
+    for without_parameters in (ALiBi, RoPE, MRoPE, SelfExtend):
+        assert not {"device", "dtype"} & set(inspect.signature(without_parameters).parameters), "nothing to place"
     assert repr(create_encoding("alibi", num_heads=4, dtype=torch.float64)) == repr(ALiBi(4))
-    for parameter in ("device", "dtype"):
-        assert parameter in inspect.signature(RoPE).parameters, "a type checker and an editor must know it"
-    assert repr(RoPE(64, dtype=torch.bfloat16, device="cpu")) == repr(RoPE(64)), "nothing to place"
     again = pickle.loads(pickle.dumps(copy.deepcopy(KERPLE(4, dtype=torch.float64))))
     assert again.p.dtype == torch.float64
 
@@ -91,14 +89,12 @@ def test_what_the_caller_made_stays_as_it_is():
     made = (
         DAPE(bias, dtype=torch.float64),
         Mixture([bias, []], num_heads=4, dtype=torch.float64),
-        SelfExtend(RoPE(8, scaling=clex), group=2, window=4, dtype=torch.float64),
-        RoPE(8, scaling=clex, dtype=torch.float64),
-        MRoPE(8, sections=(2, 1, 1), scaling=clex, dtype=torch.float64),
+        create_encoding("self_extend", rotation=RoPE(8, scaling=clex), group=2, window=4, dtype=torch.float64),
         create_encoding("dape", num_heads=4, bias=bias, dtype=torch.float64),
     )
     assert {p.dtype for p in (*bias.parameters(), *clex.parameters())} == {torch.float32}
     assert made[0].inner.weight.dtype == made[0].outer.bias.dtype == made[1].logits.dtype == torch.float64
-    assert made[0].bias is made[5].bias is bias
+    assert made[0].bias is made[3].bias is bias
     assert DAPE(bias, device="meta").inner.weight.is_meta
     assert not bias.p.is_meta
 

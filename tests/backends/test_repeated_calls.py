@@ -1,4 +1,4 @@
-"""What calls keep for later ones must never show: under other defaults, in subclasses, among threads."""
+"""What calls keep for later ones must never show: under other defaults, among threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, T5Bias, attention
-from posenc.bias import FIRE
 from posenc.layers import SelfAttention
 from posenc.weight import StickBreaking
 from tests.samples import gap
@@ -72,62 +71,6 @@ def test_steps_of_a_static_cache_under_another_default_device(other_defaults):
     actual = torch.cat([layer(part, cache=cache) for part in x.split([3, 1, 1, 1], 1)], 1)
     torch.set_default_device(None)
     assert gap(actual, expected) < 1e-5
-
-
-class LearnedSlopes(ALiBi):
-    def __init__(self, num_heads: int) -> None:
-        super().__init__(num_heads)
-        self.factor = torch.nn.Parameter(torch.ones(()))
-
-    def of_distance(self, distance: torch.Tensor) -> torch.Tensor:
-        return super().of_distance(distance) * self.factor
-
-
-class Offset(T5Bias):
-    def of_distance(self, distance: torch.Tensor) -> torch.Tensor:
-        return super().of_distance(distance) - 0.5 * (distance == 0)
-
-
-class Doubled(FIRE):
-    def forward(self, q_pos: torch.Tensor, k_pos: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(q_pos, k_pos)
-
-
-class Mixin:
-    def of_distance(self, distance: torch.Tensor) -> torch.Tensor:
-        return super().of_distance(distance) - 0.5 * (distance == 0)  # type: ignore[misc]
-
-
-class Mixed(Mixin, T5Bias):
-    pass
-
-
-@pytest.mark.parametrize("kind", [LearnedSlopes, Offset, Doubled, Mixed])
-def test_steps_follow_what_a_subclass_overrides(kind):
-    bias, (q, k, v) = kind(2), torch.randn(3, 1, 2, 10, 8)
-    for _ in range(2):
-        expected = attention(q, k, v, [bias], backend="dense")[:, :, -1:]
-        with torch.no_grad():
-            assert gap(attention(q[:, :, -1:], k, v, [bias]), expected) < 1e-5
-            for parameter in bias.parameters():
-                parameter.mul_(3.0)
-
-
-class TripledPositions(RoPE):
-    def table(self, positions, length=None, *, like=None):
-        return super().table(3 * positions, length, like=like)
-
-
-class Scaled(RoPE):
-    def rotate(self, x, table):
-        return 2 * super().rotate(x, table)
-
-
-@pytest.mark.parametrize(("kind", "step", "factor"), [(TripledPositions, 3, 1), (Scaled, 1, 2)])
-def test_short_calls_follow_what_a_subclass_overrides(kind, step, factor):
-    (q, k, v), positions = torch.randn(3, 1, 2, 10, 8), step * torch.arange(10)
-    expected = attention(factor * q, factor * k, v, [RoPE(8)], q_pos=positions, k_pos=positions)
-    assert gap(attention(q, k, v, [kind(8)]), expected) < 1e-5
 
 
 @pytest.fixture

@@ -107,12 +107,3 @@ test_refusals = refusals(
 
 def test_a_padding_row_among_the_rows_stays_zero():
     assert not grow_table(Learned(4, max_length=5, padding_idx=2), 9).table[2].any()
-
-
-def test_compiled_in_one_graph():
-    """A compiler looks at no position: the check of the range is of eager calls alone."""
-    encoding, x, at = Learned(4, max_length=8), torch.randn(2, 3, 4), torch.tensor([2, 0, 7])
-    torch._dynamo.reset()
-    compiled = torch.compile(encoding, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(x, at), encoding(x, at))
-    torch._dynamo.reset()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import MRoPE, positions
+from posenc import positions
 from posenc.positions import Audio, Image, Text, Video, following, grid, stream
 from tests.samples import bounded, refusals
 
@@ -91,18 +91,6 @@ def test_a_batch_of_different_rows(side):
     for row, got, here in zip(rows, batch, mask, strict=True):
         assert torch.equal(got[here], row)
     assert following(batch, 2).tolist() == [[[8] * 3, [9] * 3], [[5] * 3, [6] * 3]], "padding does no harm"
-
-
-def test_rows_drive_a_rotation():
-    """A padded row, rotated in its batch and alone."""
-    rope = MRoPE(16, sections=(2, 3, 3))
-    rows = [stream(a_video("short"), family="qwen2-vl"), stream([Text(2), Image(3, 1)], family="qwen2-vl")]
-    batch, mask = positions.padded(rows)
-    q = torch.randn(2, 2, 17, 16)
-    rotated, _ = rope(q, q, batch, batch)
-    for row in (0, 1):
-        alone, _ = rope(q[row : row + 1, :, mask[row]], q[row : row + 1, :, mask[row]], rows[row], rows[row])
-        torch.testing.assert_close(rotated[row : row + 1, :, mask[row]], alone)
 
 
 test_refusals = refusals(

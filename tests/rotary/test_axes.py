@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import AxialRoPE, MRoPE, RotaryEncoding, YaRN, attention
-from posenc.positions import NO_POSITION, grid
+from posenc import AxialRoPE, MRoPE, RotaryEncoding, YaRN
+from posenc.positions import NO_POSITION
 from posenc.rotary import MHRoPE, MixedRoPE, VJEPARoPE
 from tests.samples import bounded, gap, qkv
 
@@ -69,20 +69,6 @@ def test_one_table_serves_queries_and_keys(kind):
         assert gap(step, full[:, :, -1:]) < 1e-6
     wide = encoding.table(positions, like=q.double())
     assert all(gap(a, b) < 3e-7 and b.dtype == torch.float64 for a, b in zip(table, wide, strict=True))
-
-
-@each
-def test_grids_with_as_many_tokens_differ_and_a_new_grid_needs_nothing(kind):
-    encoding = KINDS[kind]()
-    more = () if encoding.axes == 2 else (1,)
-    q, k, v = qkv(1, HEADS, 16, head_dim=DIM, num_kv_heads=HEADS)
-    wide, square, tall = (
-        attention(q, k, v, [encoding], q_pos=grid(*more, *size), k_pos=grid(*more, *size), causal=False)
-        for size in ((2, 8), (4, 4), (8, 2))
-    )
-    assert min(gap(wide, square), gap(square, tall), gap(wide, tall)) > 1e-3
-    again = attention(q, k, v, [encoding], q_pos=grid(*more, 2, 8), k_pos=grid(*more, 2, 8), causal=False)
-    assert torch.equal(wide, again)
 
 
 def test_no_gain_without_a_place():

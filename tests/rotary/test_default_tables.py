@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.modules.module import register_module_forward_hook
 
 from posenc import PositionInterpolation, RoPE, YaRN, attention
-from posenc.layers import KVCache, SelfAttention
 from posenc.positions.checking import default_positions, is_default
 from posenc.rotary import _default_tables as default_tables
 from tests.samples import gap, qkv
@@ -35,68 +33,6 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
         for got, expected in zip(rotated, full, strict=True):
             bound = {torch.float64: 1e-15, torch.float32: 5e-7}.get(dtype, 0.02)
             assert gap(got, expected[:, :, step : step + 1]) <= bound
-
-
-class Backwards(RoPE):
-    def forward(self, q, k, q_pos, k_pos):
-        return super().forward(q, k, -q_pos, -k_pos)
-
-
-def test_steps_of_a_layer_call_a_rotation_that_a_global_hook_watches():
-    layer, x, cache = SelfAttention(32, 2, encodings=[RoPE(16)]).eval(), torch.randn(1, 8, 32), KVCache()
-    with torch.no_grad():
-        layer(x[:, :3], cache=cache)
-        for at in range(3, 6):
-            layer(x[:, at : at + 1], cache=cache)
-        watched = []
-        handle = register_module_forward_hook(lambda module, inputs, outputs: watched.append(type(module)))
-        try:
-            layer(x[:, 6:7], cache=cache)
-        finally:
-            handle.remove()
-        layer(x[:, 7:], cache=cache)
-    assert watched.count(RoPE) == 1
-    assert watched.count(torch.nn.Linear) == 4
-
-
-@pytest.mark.parametrize("static", [False, True])
-def test_steps_of_a_layer_ask_subclasses_and_hooks(static):
-    torch.manual_seed(0)
-    for watched in (False, True):
-        layer = SelfAttention(32, 2, encodings=[RoPE(16) if watched else Backwards(16)]).eval()
-        if watched:
-            layer.encodings[0].register_forward_hook(lambda module, inputs, rotated: (-rotated[0], rotated[1]))
-        x, cache = torch.randn(1, 6, 32), layer.static_cache(1, 9) if static else KVCache()
-        with torch.no_grad():
-            expected = layer(x)
-            steps = torch.cat([layer(token, cache=cache) for token in x.split(1, 1)], 1)
-        assert gap(steps, expected) < 1e-5
-
-
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_traces_serve_other_positions():
-    """A trace of one step serves every other."""
-    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
-    for at in (0, 1, 2):
-        rope(q, k, *[torch.tensor([at])] * 2)
-
-    def step(q, k, place):
-        return rope(q, k, place, place)[0]
-
-    traced = torch.jit.trace(step, (q, k, torch.tensor([3])), check_trace=False)
-    graph = torch.fx.experimental.proxy_tensor.make_fx(step)(q, k, torch.tensor([3]))
-    for call in (traced, graph):
-        assert gap(call(q, k, torch.tensor([40])), step(q, k, torch.tensor([40]))) < 5e-7
-
-
-def test_a_hook_that_comes_during_decoding_is_called_in_steps():
-    layer, x, cache, called = SelfAttention(32, 2, encodings=[RoPE(16)]).eval(), torch.randn(1, 6, 32), KVCache(), []
-    with torch.no_grad():
-        for at in range(6):
-            if at == 3:
-                layer.encodings[0].register_forward_hook(lambda *_: called.append(cache.seen))
-            layer(x[:, at : at + 1], cache=cache)
-    assert called == [3, 4, 5]
 
 
 def test_a_table_of_default_positions_is_computed_once_and_equals_a_fresh_one():

@@ -207,14 +207,14 @@ def test_second_gradients_and_forward_mode(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("tokens", "times"), [(64, 2), (600, 1)])  # short calls: for both members of a pair
-def test_backward_keeps_the_tables_and_nothing_else(layout, dtype, tokens, times):
+@pytest.mark.parametrize("tokens", [64, 600])
+def test_backward_keeps_the_tables_and_nothing_else(layout, dtype, tokens):
     cos, sin = tables(tokens, 8)
     x = random(2, 8, tokens, 16, dtype=dtype).requires_grad_()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         rotate(x, cos, sin, layout)
-    assert sum(t.numel() for t in saved) <= times * (cos.numel() + sin.numel())
+    assert sum(t.numel() for t in saved) <= cos.numel() + sin.numel()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -267,23 +267,13 @@ def test_meta_inference_and_autocast(layout, dtype):
         assert torch.equal(rotate(x, cos, sin, layout), expected)
 
 
-def graphs_of(layout, dtype, backend):
+@pytest.mark.parametrize(("layout", "dtype"), mostly_slow(ROUNDED, ROUNDED[0]))
+def test_compiled(layout, dtype):
     rope = RoPE(16, layout=layout)
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x, p: rope.rotate(x, rope.table(p)), fullgraph=True, backend=backend)
+    compiled = torch.compile(lambda x, p: rope.rotate(x, rope.table(p)), fullgraph=True, backend="eager")
     for tokens in (7, 20, 33):
         x, positions = random(2, 4, tokens, 16, dtype=dtype), torch.arange(tokens)
         gaps = gap(compiled(x, positions), rope.rotate(x, rope.table(positions)))
         assert gaps <= 4 * ULP[dtype]
     torch._dynamo.reset()
-
-
-@pytest.mark.parametrize(("layout", "dtype"), mostly_slow(ROUNDED, ROUNDED[0]))
-def test_compiled(layout, dtype):
-    graphs_of(layout, dtype, "eager")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("layout", "dtype"), ROUNDED)
-def test_compiled_with_inductor(layout, dtype):
-    graphs_of(layout, dtype, "inductor")

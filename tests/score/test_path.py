@@ -6,12 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import AttentionSink, attention
-from posenc.score import CoPE, Shaw
-from posenc.score.forget import ForgetGate
+from posenc import attention
 from posenc.score.path import PaTH, reflected
 from posenc.visibility import VisibilityMask
-from posenc.weight import StickBreaking
 from tests.backends.tiles.compare import Largest
 from tests.samples import gap, mostly_slow, qkv, refusals, weights
 
@@ -166,38 +163,6 @@ def test_given_directions_that_do_not_fit(change, words):
     shapes = {"q": (1, 2, 5, 4), "k": (1, 2, 5, 4), "w": (1, 2, 5, 4), "beta": (1, 2, 5), **change}
     with pytest.raises(ValueError, match=words):
         reflected(**{name: torch.rand(shape) for name, shape in shapes.items()})
-
-
-LISTS = {
-    "alone": list,
-    "gates": lambda: [ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0)],
-    "sticks": lambda: [StickBreaking()],
-    "sink": lambda: [AttentionSink(HEADS)],
-    "readers of q": lambda: [Shaw(WIDTH, max_distance=3), CoPE(WIDTH, max_position=4), CoPE(WIDTH, max_position=6)],
-}
-
-
-def differentiated(backend: str, queries: int, combined: list, **options: object) -> list[torch.Tensor]:
-    q, k, v = (t.requires_grad_() for t in qkv(2, HEADS, queries, 300, WIDTH, num_kv_heads=2, dtype=torch.float64))
-    x = torch.randn(2, 300, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
-    encodings = [lively().double(), *(e.double() for e in combined)]
-    with torch.no_grad():
-        for parameter in (p for e in encodings[1:] for p in e.parameters()):
-            parameter.add_(torch.linspace(-0.5, 0.7, parameter.numel()).double().view(parameter.shape))
-    torch.manual_seed(5)  # of the dropout
-    out = attention(q, k, v, encodings, x=x, backend=backend, **options)
-    leaves = [q, k, v, x, *(p for e in encodings for p in e.parameters())]
-    return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
-
-
-def check_tiles(queries: int, combined: str, **options: object) -> None:
-    result = (differentiated(backend, queries, LISTS[combined](), **options) for backend in ("tiled", "dense"))
-    assert all(gap(a, b) < 1e-9 for a, b in zip(*result, strict=True))
-
-
-@pytest.mark.parametrize(("queries", "combination"), [(300, name) for name in LISTS] + [(100, "gates"), (172, "alone")])
-def test_tiles_with_others(queries, combination):
-    check_tiles(queries, combination)
 
 
 def test_no_matrix_of_queries_and_keys():

@@ -5,12 +5,11 @@
 
     (a, b) → (a·cos − b·sin, b·cos + a·sin)
 
-A rotation is bound by memory bandwidth, or for few numbers by the overhead of calls. So there is one form per case, the
-one with the fewest passes over memory, the fewest temporaries or the fewest calls:
+A rotation is bound by memory bandwidth. So there is one form per case, the one with the fewest passes over memory and
+the fewest temporaries:
 
 - on NVIDIA's GPUs, not compiled: a kernel in Triton, one launch for queries and keys, where it passed its check;
 - compiled: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
-- eager, few numbers, layout half: one expression over whole rows under ordinary autograd, since calls dominate;
 - eager, interleaved: one complex product on a view of x; half: one product and two in-place ones on the halves;
 - eager, in bfloat16 and float16: the same in float32, on the CPU block by block through a scratch that stays in the
   cache;
@@ -35,7 +34,6 @@ from posenc.rotary import _exported
 from posenc.rotary._kernels import by_kernel
 from posenc.tracing import exporting, has_tangent, has_transforms, tracing, transformed
 
-FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
 
 
@@ -55,8 +53,6 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
         if rotated_x is not None:
             return rotated_x[0]
     if (x.requires_grad and torch.is_grad_enabled()) or (special and has_tangent((x, cos, sin))):
-        if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
-            return rotate_doubled(x, *doubled(cos, sin))
         rotated: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return rotated
     return _rotated(x, cos, sin, layout, False)
@@ -83,6 +79,16 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
     return x
 
 
+def rotate_both(
+    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, q_table: Table, k_table: Table
+) -> tuple[Tensor, Tensor]:
+    """q and k rotated; in a decoding step, which consists of calls and not of numbers, by one rotation for both."""
+    if k_table[0] is q_table[0] and q.shape[2] == 1 and q.dtype == k.dtype:
+        both = rotate(torch.cat([q, k], 1), q_table)
+        return both[:, : q.shape[1]], both[:, q.shape[1] :]
+    return rotate(q, q_table), rotate(k, k_table)
+
+
 def tokens_second_last(rotate: Callable[[Tensor, Table], Tensor], x: Tensor, table: Table, token_axis: int) -> Tensor:
     """What ``rotate`` makes of ``(batch, heads, tokens, dim)``, for tokens before heads: views both ways, no copy."""
     if isinstance(token_axis, bool) or token_axis not in (-2, -3) or x.ndim not in (3, 4):
@@ -95,17 +101,6 @@ def tokens_second_last(rotate: Callable[[Tensor, Table], Tensor], x: Tensor, tab
     rotated = rotate(whole, table)
     rotated = rotated if token_axis == -2 else rotated.transpose(1, 2)
     return rotated if x.ndim == 4 else rotated.squeeze(0)
-
-
-def rotate_both(
-    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, q_table: Table, k_table: Table
-) -> tuple[Tensor, Tensor]:
-    """q and k rotated; in short calls, which consist of overhead and not of numbers, by one rotation for both."""
-    same = k_table[0] is q_table[0] and q.dtype == k.dtype
-    if same and (q.shape[2] == 1 or (not tracing() and q.numel() <= FEW // 2)):  # to a tracer one size is like another
-        rotated_q, rotated_k = rotate(torch.cat([q, k], 1), q_table).split_with_sizes((q.shape[1], k.shape[1]), 1)
-        return rotated_q, rotated_k
-    return rotate(q, q_table), rotate(k, k_table)
 
 
 def check_tokens(x: Tensor, cos: Tensor) -> None:
@@ -189,25 +184,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool)
     return out
 
 
-def doubled(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and signed sin of every channel of layout half, ``(..., 2 · pairs)``, as `rotate_doubled` takes them."""
-    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
-
-
-def rotate_doubled(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rows of ``x`` rotated by `doubled` cos and sin as a whole, in the fewest operations: for few numbers.
-
-    Each operation has a derivative of its own that keeps tables alone.
-    """
-    wide = x if x.dtype == cos.dtype else x.to(cos.dtype)
-    out = (wide * cos).addcmul_(wide.roll(cos.shape[-1] // 2, -1), sin)
-    return out if wide is x else out.to(x.dtype)
-
-
 def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     """One product with doubled cos, which makes the result, and two into its halves."""
-    if x.numel() <= FEW:
-        return rotate_doubled(x, *doubled(cos, -sin if inverse else sin))
     pairs = cos.shape[-1]
     sign = 1.0 if inverse else -1.0
     out = x * torch.cat([cos, cos], -1)

@@ -60,7 +60,7 @@ from posenc.rotary._conventions import (
     spectra_of,
     widths_of,
 )
-from posenc.rotary._rotate import rotate_both, rotate_pairs
+from posenc.rotary._rotate import rotate_pairs
 from posenc.rotary._rotation_table import RotationTable, alone
 
 
@@ -215,10 +215,7 @@ class AxialRoPE(RotaryEncoding):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`. With one axis, positions ``(tokens, 1)`` are taken as well."""
-        q_pos, k_pos = without_single_axis(self.axes, q, k, q_pos, k_pos)
-        q_table = self.table(q_pos, like=q)
-        k_table = q_table if k_pos is q_pos else self.table(k_pos, like=k)
-        return rotate_both(self.rotate, q, k, q_table, k_table)
+        return super().forward(q, k, *without_single_axis(self.axes, q, k, q_pos, k_pos))
 
     def extra_repr(self) -> str:
         waves = "frequencies given" if self.base is None else f"base={self.base}"

@@ -24,7 +24,6 @@ from posenc.arguments import check_several, check_whole, shown
 from posenc.constants import constant
 from posenc.encoding import Table
 from posenc.entry import Entry, Shape
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
 from posenc.head_shares import HeadShare
@@ -49,7 +48,6 @@ class MHRoPE(PerHeadRotation):
         layout: ``"half"`` as the source, or ``"interleaved"``; see `RoPE`.
         rotary_dim: leading rotated channels, even, default all.
         scaling: a `Scaling` such as ``YaRN(...)``, as for `RoPE`, with the same frequencies in all heads.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for more heads than ``num_kv_heads``, for fewer than two axes, for a scaling that gives heads
@@ -76,8 +74,6 @@ class MHRoPE(PerHeadRotation):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(head_dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
@@ -93,7 +89,6 @@ class MHRoPE(PerHeadRotation):
             )
         self.axes, self.layout = len(self.heads_of_axes), layout
         self.length_dependent = self.rope.length_dependent
-        place_parameters(self, device, dtype, given=scaling)
 
     def order(self) -> list[int]:
         """The axis of each key head; −1: the head does not rotate."""

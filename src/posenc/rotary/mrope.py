@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry, Shape
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout, MRoPESpec
 from posenc.frequencies.spectrum import Spectrum
 from posenc.positions import checking as position
@@ -53,7 +52,6 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         layout: ``"half"`` as Qwen's, ``"interleaved"`` as GLM-4V and Ernie; see `RoPE`.
         rotary_dim: leading rotated channels, even, default all; half of them for GLM-4V.
         scaling: a `Scaling` such as ``YaRN(...)``, as for `RoPE`.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sections that do not add up to the pairs, are fewer than the axes, or more than they unless
@@ -81,8 +79,6 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
@@ -91,7 +87,6 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         self._chosen = Chosen([self.axes if axis < 0 else axis for axis in self.order()])
         self._constant_table = None if self.rope._constant_table is None else alone(self.rope._constant_table)
         self._per_head = self.rope._fewest is not None
-        place_parameters(self, device, dtype, given=scaling)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force; see `RoPE.spectrum`."""

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from posenc.constants import constant
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
@@ -52,7 +51,6 @@ class RoPE(RotaryEncoding, RoPESpec):
             ``"interleaved"`` pairs (2j, 2j + 1), as RoFormer, GPT-J and Meta's Llama code.
         rotary_dim: leading rotated channels, even, default all; the others pass through.
         scaling: a `Scaling` such as ``YaRN(...)``, several in ``nn.Sequential``, or None.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an odd or too large ``rotary_dim``, a base not above 1, an unknown layout, a scaling whose
@@ -73,8 +71,6 @@ class RoPE(RotaryEncoding, RoPESpec):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         rotary_dim = check_rotation(head_dim, base, layout, rotary_dim)
@@ -89,7 +85,6 @@ class RoPE(RotaryEncoding, RoPESpec):
         parts = [] if scaling is None else list(scaling.modules())
         self.length_dependent = any(getattr(part, "length_dependent", False) for part in parts)
         self._prepare()
-        place_parameters(self, device, dtype, given=scaling)
 
     def _prepare(self) -> None:
         """Take from the scaling whether heads have a base each, and the table's frequencies where they are fixed."""

@@ -26,7 +26,6 @@ from posenc.arguments import check_choice, check_heads
 from posenc.constants import constant
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
 from posenc.head_shares import HeadShare
@@ -43,7 +42,6 @@ class RoPEpp(RotaryEncoding):
         num_heads: query heads, those of `doubled` queries where both kinds share them.
         imaginary: which heads are: "odd" ones (1, 3, …), the second "half", or "all".
         base, layout, rotary_dim, scaling: see `RoPE`. Channels that are not rotated meet as they are in every head.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: as `RoPE`; for no head at all or an unknown ``imaginary``.
@@ -64,8 +62,6 @@ class RoPEpp(RotaryEncoding):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -77,7 +73,6 @@ class RoPEpp(RotaryEncoding):
             self._imaginary_heads = [head >= num_heads // 2 for head in range(num_heads)]
         else:
             self._imaginary_heads = [imaginary == "all" or head % 2 == 1 for head in range(num_heads)]
-        place_parameters(self, device, dtype, given=scaling)
 
     @staticmethod
     def doubled(q: Tensor) -> Tensor:

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag
 from posenc.encoding import RotaryEncoding, Table
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies
 from posenc.rotary._axes import check_head, coordinates, over_heads, table_by_axis
 from posenc.rotary._conventions import CONVENTIONS, pairs_of_axis
-from posenc.rotary._rotate import rotate_both, rotate_pairs
+from posenc.rotary._rotate import rotate_pairs
 
 _NAME = "v-jepa-2"
 
@@ -36,7 +35,6 @@ class VJEPARoPE(RotaryEncoding):
         head_dim: width of a head, even and at least 6; 2 · (head_dim // 3 // 2) channels an axis are rotated.
         released: True for the form that the authors shipped and trained with, which is no rotation; False, the
             same as ``AxialRoPE(head_dim, axes=3, convention="v-jepa-2")``, for models of your own.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a ``head_dim`` that does not fit.
@@ -55,14 +53,11 @@ class VJEPARoPE(RotaryEncoding):
         head_dim: int,
         *,
         released: bool = False,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self._pairs = pairs_of_axis(head_dim, self.axes, _NAME)
         self.head_dim, self.released = head_dim, check_flag("released", released)
         self._frequencies = Frequencies(geometric(2 * self._pairs, CONVENTIONS[_NAME].base))
-        place_parameters(self, device, dtype)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``; ``(*batch, tokens, head_dim)`` in the released form."""
@@ -89,12 +84,6 @@ class VJEPARoPE(RotaryEncoding):
         wide = x.to(cos.dtype)
         neighbours = wide.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)  # type: ignore[no-untyped-call]
         return torch.addcmul(wide * cos, neighbours, sin).to(x.dtype)
-
-    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q and k; see `RotaryEncoding.forward`."""
-        q_table = self.table(q_pos, like=q)
-        k_table = q_table if k_pos is q_pos else self.table(k_pos, like=k)
-        return rotate_both(self.rotate, q, k, q_table, k_table)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, released={self.released}"

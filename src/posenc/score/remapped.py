@@ -30,7 +30,6 @@ from torch import Tensor
 from posenc.arguments import LONGEST, check_flag, check_number, check_whole, shown
 from posenc.encoding import Context, Reads, RotaryEncoding, Scope, ScoreEncoding, float64_if_supported, softcapped
 from posenc.entry import Entry, Shape
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.rotary.rope import RoPE
 from posenc.score._inputs import products
 from posenc.structure import Range, Ranges
@@ -45,14 +44,7 @@ class _Remapped(ScoreEncoding):
     chunk: int | None = None  # tokens of a chunk, where ranges count these
     _sizes: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        rotation: RotaryEncoding,
-        *,
-        gain: float = 1.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, rotation: RotaryEncoding, *, gain: float = 1.0) -> None:
         super().__init__()
         if not isinstance(rotation, RotaryEncoding):
             raise ValueError(f"rotation must be a rotary encoding such as RoPE(64), got {shown(rotation)}")
@@ -65,7 +57,6 @@ class _Remapped(ScoreEncoding):
         self.rotation, self.gain = rotation, float(gain)
         self.length_dependent = rotation.length_dependent
         self.head_dim = int(getattr(rotation, "head_dim", 0))
-        place_parameters(self, device, dtype, given=rotation)
 
     def ranges(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Range, ...]:
         """The ranges of tokens at these positions ``(*batch, queries)`` and ``(*batch, keys)``, the nearest first."""
@@ -125,7 +116,6 @@ class SelfExtend(_Remapped):
         window: tokens whose distance stays true, the own one included (the authors' neighbor window).
         group: neighbouring positions that far keys share.
         exact: whether the far queries' offset is window − window / group, fractions and all.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or a rotation that is not rotated by one coordinate.
@@ -145,10 +135,8 @@ class SelfExtend(_Remapped):
         window: int = 1024,
         group: int = 8,
         exact: bool = False,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, device=device, dtype=dtype)
+        super().__init__(rotation)
         check_whole("window", window, most=LONGEST)
         check_whole("group", group, most=LONGEST)
         self.window, self.group, self.exact = window, group, check_flag("exact", exact)
@@ -180,7 +168,6 @@ class ReRoPE(_Remapped):
         rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: the largest distance. The post found a quarter to a half of the training length best; the author's
             code has an eighth.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a window below 1, or a rotation that is not rotated by one coordinate.
@@ -198,10 +185,8 @@ class ReRoPE(_Remapped):
         rotation: RotaryEncoding,
         *,
         window: int = 512,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, device=device, dtype=dtype)
+        super().__init__(rotation)
         check_whole("window", window, most=LONGEST)
         self.window = window
 
@@ -230,7 +215,6 @@ class LeakyReRoPE(_Remapped):
         rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: the largest distance that stays true.
         factor: how many times more slowly distances grow beyond, at least 1.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a window or a factor below 1, or a rotation that is not rotated by one coordinate.
@@ -249,10 +233,8 @@ class LeakyReRoPE(_Remapped):
         *,
         window: int = 512,
         factor: float = 16.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, device=device, dtype=dtype)
+        super().__init__(rotation)
         check_whole("window", window, most=LONGEST)
         check_number("factor", factor, least=1)
         self.window, self.factor = window, float(factor)
@@ -284,7 +266,6 @@ class DualChunk(_Remapped):
         size: the largest position of a query (the authors' chunk_size); by default three quarters of 4096.
         local: tokens of a chunk that attend to the chunk before at true distances (their local_window); below ``size``.
         gain: on rotated q and k.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, ``local`` not below ``size``, a gain not above 0, or a rotation that does not
@@ -305,10 +286,8 @@ class DualChunk(_Remapped):
         size: int = 3072,
         local: int = 512,
         gain: float = 1.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, gain=gain, device=device, dtype=dtype)
+        super().__init__(rotation, gain=gain)
         check_whole("size", size, least=2, most=LONGEST)
         check_whole("local", local, most=LONGEST)
         if local >= size:
@@ -346,7 +325,6 @@ class STRING(_Remapped):
             length or more.
         local: the smallest shifted distance; at most ``shift``.
         gain: on rotated q and k; the authors' code has 0.1 · ln 2 + 1 at every length.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a shift below 1, ``local`` below 0 or above it, a gain not above 0, or a rotation that does not
@@ -367,10 +345,8 @@ class STRING(_Remapped):
         shift: int,
         local: int = 128,
         gain: float = 1.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, gain=gain, device=device, dtype=dtype)
+        super().__init__(rotation, gain=gain)
         check_whole("shift", shift, most=LONGEST)
         check_whole("local", local, least=0, most=LONGEST)
         if local > shift:
@@ -404,7 +380,6 @@ class LMInfinite(_Remapped):
         window: tokens that are seen at their true distance, the own one included (the authors' local_branch).
         sinks: first tokens that are seen from everywhere (their global_branch); None: all keys are.
         limit: distance of those beyond the window (their limit_distance); None: the window.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or a rotation that is not rotated by one coordinate.
@@ -424,10 +399,8 @@ class LMInfinite(_Remapped):
         window: int = 4096,
         sinks: int | None = 10,
         limit: int | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, device=device, dtype=dtype)
+        super().__init__(rotation)
         check_whole("window", window, most=LONGEST)
         for name, value in (("sinks", sinks), ("limit", limit)):
             if value is not None:
@@ -462,7 +435,6 @@ class StreamingLLM(_Remapped):
         rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: newest tokens that are seen, the own one included.
         sinks: first tokens that are seen from everywhere.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a window below 1 or sinks below 0, or a rotation that is not rotated by one coordinate.
@@ -482,10 +454,8 @@ class StreamingLLM(_Remapped):
         *,
         window: int = 1020,
         sinks: int = 4,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(rotation, device=device, dtype=dtype)
+        super().__init__(rotation)
         check_whole("window", window, most=LONGEST)
         check_whole("sinks", sinks, least=0, most=LONGEST)
         self.window, self.sinks = window, sinks

@@ -34,7 +34,6 @@ from posenc.arguments import check_number, check_pairs
 from posenc.constants import constant
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported, softcapped
 from posenc.entry import Entry
-from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
@@ -59,7 +58,6 @@ class XPos(ScoreEncoding):
         scale_base: distance in tokens over which a pair loses the factor zeta.
         gamma: zeta of the fastest pair is gamma / (1 + gamma); positive.
         layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
-        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an odd ``head_dim``, a base not above 1, a scale_base or gamma not above 0, an unknown layout.
@@ -82,8 +80,6 @@ class XPos(ScoreEncoding):
         scale_base: float = 512.0,
         gamma: float = 0.4,
         layout: Layout = "interleaved",
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_pairs("head_dim", head_dim)
@@ -97,7 +93,6 @@ class XPos(ScoreEncoding):
         self._frequencies = Frequencies(geometric(head_dim, base))
         zeta = [(2 * pair / head_dim + gamma) / (1 + gamma) for pair in range(head_dim // 2)]
         self._decay = [math.log(z) / scale_base for z in zeta]  # per token, negative
-        place_parameters(self, device, dtype)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Scores with these products instead of q·k, each query's factors relative to a middle near it."""
