@@ -169,9 +169,16 @@ def _finite(value: float) -> bool:
         return False
 
 
-def check_window(window: Sequence[int]) -> tuple[int, ...]:
-    """A window as a tuple; raises a ValueError unless it is one positive whole number an axis."""
-    are_ints = isinstance(window, Sequence) and all(isinstance(w, int) and not isinstance(w, bool) for w in window)
-    if not are_ints or not window or min(window) < 1:
-        raise ValueError(f"window must be positive integers, one per axis, such as (7, 7), got {window!r}")
-    return tuple(window)
+def check_sizes(name: str, sizes: object) -> tuple[int, ...]:
+    """The sizes as a tuple; a ValueError that names the argument unless they are whole numbers from 1, one an axis.
+
+    >>> check_sizes("window", (7, 0))
+    Traceback (most recent call last):
+    ValueError: window must be integers of at least 1, one an axis, such as (14, 14); got (7, 0)
+    """
+    are_counts = isinstance(sizes, Sequence) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes
+    )
+    if not (isinstance(sizes, Sequence) and are_counts and sizes):
+        raise ValueError(f"{name} must be integers of at least 1, one an axis, such as (14, 14); got {shown(sizes)}")
+    return tuple(sizes)

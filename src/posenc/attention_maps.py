@@ -14,7 +14,6 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from posenc.arguments import shown
 from posenc.backends import dense, rows
@@ -169,14 +168,7 @@ def _by_blocks(call: AttentionCall) -> Tensor:
     queries = call.q.shape[2]
     if queries <= rows.BLOCK or tracing() or only_plain_operations(call) is not None or rows.divided(call) is not None:
         return _block(call, 0, queries)
-    parts = []
-    for start in range(0, queries, rows.BLOCK):
-        stop = min(start + rows.BLOCK, queries)
-        if torch.is_grad_enabled():
-            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
-        else:
-            parts.append(_block(call, start, stop))
-    return torch.cat(parts, 2)
+    return rows.by_blocks(call, rows.BLOCK, _block, anew=torch.is_grad_enabled())
 
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:

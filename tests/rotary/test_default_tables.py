@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posenc import PositionInterpolation, RoPE, YaRN, attention
+from posenc.layers import KVCache, SelfAttention
 from posenc.positions.checking import default_positions, is_default
 from posenc.rotary import _default_tables as default_tables
 from tests.samples import gap, qkv

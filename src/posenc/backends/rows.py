@@ -5,6 +5,8 @@ In training a block is computed anew in the backward pass, so that only one live
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -50,19 +52,25 @@ def strategy(call: AttentionCall) -> str:
 
 
 def run(call: AttentionCall) -> Tensor:
-    """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q.
+    """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+    return by_blocks(call, rows_of(call), _block, anew=torch.is_grad_enabled())
+
+
+def by_blocks(
+    call: AttentionCall, rows: int, of_block: Callable[[AttentionCall, int, int], Tensor], *, anew: bool
+) -> Tensor:
+    """What ``of_block(call, start, stop)`` gives for blocks of queries, on axis 2; ``anew`` in a backward pass.
 
     The last block comes first: in causal order it has the most visible keys, and what it frees has room for the others.
     Blocks that grow fit into nothing that was freed, and the C library's heap would come to hold all of them.
     """
-    queries, rows = call.q.shape[2], rows_of(call)
-    parts = []
+    queries, parts = call.q.shape[2], []
     for start in reversed(range(0, queries, rows)):
         stop = min(start + rows, queries)
-        if torch.is_grad_enabled():
-            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
+        if anew:
+            parts.append(checkpoint(of_block, call, start, stop, use_reentrant=False))
         else:
-            parts.append(_block(call, start, stop))
+            parts.append(of_block(call, start, stop))
     return torch.cat(parts[::-1], 2)
 
 

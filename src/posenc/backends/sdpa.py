@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
-from torch.utils.checkpoint import checkpoint
 
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
+from posenc.backends.rows import by_blocks
 from posenc.call import AttentionCall
 from posenc.positions.checking import Edges, edges_of
 from posenc.tracing import exporting, tracing, transformed
@@ -272,15 +272,8 @@ def _by_blocks(call: AttentionCall) -> Tensor:
     queries, rows = call.q.shape[2], BLOCK if call.window is None else NARROW
     if torch.compiler.is_compiling() or queries <= rows:
         return _block(call, 0, queries)  # a compiler would unroll the loop anew for each length
-    parts = []
     small = has_short_window(call) and not call.bias  # masks of all blocks are no matrix
-    for start in range(0, queries, rows):
-        stop = min(start + rows, queries)
-        if call.training and not small and only_plain_operations(call) is None:
-            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
-        else:
-            parts.append(_block(call, start, stop))
-    return torch.cat(parts, 2)
+    return by_blocks(call, rows, _block, anew=call.training and not small and only_plain_operations(call) is None)
 
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_heads, check_table, check_window
+from posenc.arguments import check_heads, check_sizes, check_table
 from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
 from posenc.entry import Entry, square_window
@@ -60,7 +60,7 @@ class BEiTBias(OffsetBias):
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
-        self.num_heads, self.window = num_heads, check_window(window)
+        self.num_heads, self.window = num_heads, check_sizes("window", window)
         self.axes = len(self.window)
         check_table("window and num_heads", rows_of(self.window) + 3, num_heads)
         self.table = nn.Parameter(torch.empty(rows_of(self.window) + 3, num_heads))

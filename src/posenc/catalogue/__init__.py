@@ -117,6 +117,7 @@ def _one(name: str, named: Callable[[str], Entry | None]) -> Entry:
         formula="; then ".join(entry.formula for entry in entries),
         source="; ".join(entry.source for entry in entries),
         used_in="",
+        avoid="",
         then=tuple(then),
         extends_context=any(entry.extends_context for entry in entries),
         exempt={check: reason for entry in entries for check, reason in entry.exempt.items()},

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.arguments import check_number
+from posenc.arguments import check_number, check_sizes
 
 Mode = Literal["bicubic", "bilinear"]
 _SHARPNESS = -0.75  # PyTorch's a of the cubic kernel; its antialiased kernel has −0.5
@@ -51,7 +51,7 @@ def resize_grid(
     >>> resize_grid(torch.tensor([[9.0], [0.0], [4.0]]), (2,), (4,), prefix=1, mode="bilinear").flatten()
     tensor([9., 0., 1., 3., 4.])
     """
-    old, new = check_size("old", old), check_size("new", new)
+    old, new = check_sizes("old", old), check_sizes("new", new)
     _check_resize(table, old, new, prefix, mode, antialias)
     _check_offset(offset, old, new, align_corners)
     wide = table.to(torch.promote_types(table.dtype, torch.float32))
@@ -88,7 +88,7 @@ def layout_of(table: Tensor, size: Sequence[int] | None, prefix: int | None) -> 
             "table must be floating, (rows, dim), (1, rows, dim) or (1, *size, dim), "
             f"got {table.dtype} {tuple(table.shape)}"
         )
-    target = None if size is None else check_size("size", size)
+    target = None if size is None else check_sizes("size", size)
     if table.ndim > 3:
         shown = tuple(table.shape[1:-1])
         if target not in (None, shown) or prefix not in (None, 0):
@@ -101,15 +101,6 @@ def layout_of(table: Tensor, size: Sequence[int] | None, prefix: int | None) -> 
     if target is None:
         return rows, *_square(len(rows), prefix)
     return rows, target, _before(len(rows), target, prefix)
-
-
-def check_size(name: str, size: Sequence[int]) -> tuple[int, ...]:
-    """The sizes as a tuple; a ValueError unless they are whole numbers from 1, one an axis."""
-    sizes = tuple(size) if isinstance(size, Sequence) else (size,)
-    are_counts = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes)
-    if not (isinstance(size, Sequence) and sizes and are_counts):
-        raise ValueError(f"{name} must be integers of at least 1, one an axis, such as (14, 14); got {size!r}")
-    return sizes
 
 
 def _check_resize(

@@ -24,9 +24,9 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_number, check_table, check_whole
+from posenc.arguments import check_number, check_sizes, check_table, check_whole
 from posenc.embedding._join import by_axis, checked_positions, join
-from posenc.embedding._resize import Mode, check_size, layout_of, resize_grid, taps
+from posenc.embedding._resize import Mode, layout_of, resize_grid, taps
 from posenc.encoding import EmbeddingEncoding
 from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
@@ -70,7 +70,7 @@ class LearnedGrid(EmbeddingEncoding):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.size = check_size("size", size)
+        self.size = check_sizes("size", size)
         self.axes = len(self.size)
         check_whole("dim", dim)
         check_whole("prefix", prefix, least=0)

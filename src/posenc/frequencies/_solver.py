@@ -20,13 +20,14 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.frequencies.spectrum import host_float64
+from posenc.operators import operator_with_backward
 from posenc.tracing import autograd_in_operator
 
 _NODES = (0.0, 1 / 3, 2 / 3, 1.0)  # where in a step its four stages lie
@@ -42,7 +43,7 @@ def solve(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float,
         step: of the grid.
         activation: "tanh" or "silu".
     """
-    w: Tensor = _operator(scales, offset, up, down, step, activation)
+    w: Tensor = _operator(offset, up, down, scales, step, activation)
     return w
 
 
@@ -151,8 +152,7 @@ def _distinct(scales: Tensor) -> tuple[list[float], list[int]]:
     return distinct, [rows[scale] for scale in numbers]
 
 
-@torch.library.custom_op("posenc::clex_solve", mutates_args=())
-def _operator(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str) -> Tensor:
+def _solved(offset: Tensor, up: Tensor, down: Tensor, scales: Tensor, step: float, activation: str) -> Tensor:
     distinct, rows = _distinct(scales)
     if distinct in ([], [1.0]):  # within the training length there is nothing to solve, nor to copy to the host
         return offset.new_zeros(*scales.shape, offset.shape[0])
@@ -162,14 +162,8 @@ def _operator(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: fl
     return w[rows].view(*scales.shape, -1).to(offset.device)
 
 
-@_operator.register_fake
-def _(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str) -> Tensor:
-    return offset.new_empty(*scales.shape, offset.shape[0])
-
-
-@torch.library.custom_op("posenc::clex_solve_backward", mutates_args=())
-def _backward_operator(
-    grad: Tensor, scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str
+def _gradients(
+    grad: Tensor, offset: Tensor, up: Tensor, down: Tensor, scales: Tensor, step: float, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     distinct, rows = _distinct(scales)
     if distinct in ([], [1.0]):
@@ -184,20 +178,13 @@ def _backward_operator(
     return d_offset, d_up, d_down
 
 
-@_backward_operator.register_fake
-def _(
-    grad: Tensor, scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(offset), torch.empty_like(up), torch.empty_like(down)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.step, ctx.activation = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return None, *_backward_operator(grad, *ctx.saved_tensors, ctx.step, ctx.activation), None, None
-
-
-_operator.register_autograd(_differentiate, setup_context=_setup)
+_operator = operator_with_backward(
+    "clex_solve",
+    _solved,
+    _gradients,
+    fake=lambda offset, up, down, scales, step, activation: offset.new_empty(*scales.shape, offset.shape[0]),
+    fake_backward=lambda grad, offset, up, down, scales, step, activation: tuple(
+        map(torch.empty_like, (offset, up, down))
+    ),
+    keep=lambda inputs, output: inputs,
+)

@@ -185,33 +185,33 @@ class HostSpectrum(NamedTuple):
         return Vector(max(1.0, (self.length or 0) / original_length))
 
 
-def check_first_value(scaling: object, name: str) -> None:
-    """Raise a ValueError where an option of a scaling is set a second time: rotations have made their tables of it."""
-    if name in vars(scaling) and name != "training" and not name.startswith("_"):  # nn.Module's own switch and state
-        kind = type(scaling).__name__
-        raise ValueError(
-            f"{name} of {kind} cannot be changed, as tables follow from it: make a new {kind}({name}=…) and a rotation "
-            "with it, for RoPE rope.replace(scaling=…)"
-        )
-
-
-class Formula:
-    """A scaling's formula: from a spectrum to a spectrum, in tensors or in Python's floats.
-
-    Constants are Python numbers, which no cast of a module can round, and are set once. ``forward`` is arithmetic that
-    broadcasts over leading axes of tensors and uses what a `Vector` has too.
-    """
+class Constants:
+    """What formulas and modules of scalings share: options are set once, and some follow from the training length."""
 
     length_dependent: bool = False  # whether the result depends on spectrum.length
 
     def __setattr__(self, name: str, value: Any) -> None:
-        check_first_value(self, name)
+        """Set an option for the first time; a ValueError for the second, as rotations have made their tables of it."""
+        if name in vars(self) and name != "training" and not name.startswith("_"):  # nn.Module's own switch and state
+            kind = type(self).__name__
+            raise ValueError(
+                f"{name} of {kind} cannot be changed, as tables follow from it: make a new {kind}({name}=…) and a "
+                "rotation with it, for RoPE rope.replace(scaling=…)"
+            )
         super().__setattr__(name, value)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
         """Options for a model trained at so many tokens: ``original_length``, where the constructor takes one."""
         return {"original_length": train_length} if "original_length" in inspect.signature(cls).parameters else {}
+
+
+class Formula(Constants):
+    """A scaling's formula: from a spectrum to a spectrum, in tensors or in Python's floats.
+
+    Constants are Python numbers, which no cast of a module can round, and are set once. ``forward`` is arithmetic that
+    broadcasts over leading axes of tensors and uses what a `Vector` has too.
+    """
 
     def forward(self, spectrum: Any) -> Any:
         """The scaled spectrum."""
@@ -304,12 +304,21 @@ def index_of(theta: Array, frequency: float, scaling: str) -> Array:
     if pairs < 2:
         raise ValueError(f"{scaling} places pairs on a geometric spectrum and needs at least two, got {pairs}")
     first, last = theta[..., :1].log(), theta[..., -1:].log()
-    fake = hasattr(theta, "fake_mode")  # a tensor without numbers
-    if isinstance(theta, Vector) or not (fake or sys.modules["torch"].compiler.is_compiling()):
-        line = first + (last - first) * index_like(theta) / (pairs - 1)
-        if not bool(((theta.log() - line).abs() < 1e-9).all()):
-            raise ValueError(f"{scaling} needs a geometric spectrum: put it before scalings that bend it")
+    if not is_geometric(theta):
+        raise ValueError(f"{scaling} needs a geometric spectrum: put it before scalings that bend it")
     return (pairs - 1) * (first - math.log(frequency)) / (first - last)
+
+
+def is_geometric(theta: Array) -> bool:
+    """Whether the frequencies ``(..., pairs)`` fall by one ratio; values are not looked at under a compiler."""
+    fake = hasattr(theta, "fake_mode")  # a tensor without numbers
+    if theta.shape[-1] < 2 or (
+        not isinstance(theta, Vector) and (fake or sys.modules["torch"].compiler.is_compiling())
+    ):
+        return True
+    first, last = theta[..., :1].log(), theta[..., -1:].log()
+    line = first + (last - first) * index_like(theta) / (theta.shape[-1] - 1)
+    return bool(((theta.log() - line).abs() < 1e-9).all())
 
 
 def check_base(base: float, name: str = "base") -> None:

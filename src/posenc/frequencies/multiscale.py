@@ -21,7 +21,7 @@ from torch import Tensor
 from posenc.arguments import check_kv_heads
 from posenc.constants import constant
 from posenc.entry import Entry
-from posenc.frequencies.host import check_base, geometric
+from posenc.frequencies.host import check_base, geometric, is_geometric
 from posenc.frequencies.spectrum import Scaling, Spectrum
 from posenc.head_shares import HeadShare
 
@@ -74,7 +74,8 @@ class MultiScale(Scaling):
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
         incoming, length = spectrum.theta, spectrum.length
-        if incoming.ndim != 1 or not (torch.compiler.is_compiling() or _is_geometric(incoming)):
+        plain = incoming.ndim == 1 and (torch.compiler.is_compiling() or bool(incoming[0] == 1))
+        if not (plain and is_geometric(incoming)):
             raise ValueError("MultiScale makes frequencies of its own: put it before all other scalings")
         theta = constant(tuple(map(tuple, self._rows_of(incoming.shape[0]))), torch.float64, incoming.device)
         if isinstance(length, Tensor) and length.ndim:  # lengths of rows or tokens: heads stand before tokens
@@ -84,12 +85,6 @@ class MultiScale(Scaling):
     def extra_repr(self) -> str:
         grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         return f"{self.num_heads}{grouped}, min_base={self.min_base:g}, max_base={self.max_base:g}"
-
-
-def _is_geometric(theta: Tensor) -> bool:
-    """Whether theta starts at 1 and falls by one ratio."""
-    line = theta[-1:].log() * torch.linspace(0, 1, len(theta), dtype=torch.float64, device=theta.device)
-    return bool(theta[0] == 1) and bool(((theta.log() - line).abs() < 1e-9).all())
 
 
 ENTRY = Entry(

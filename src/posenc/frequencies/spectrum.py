@@ -8,13 +8,12 @@ Source, Checked against, Departs from the source: `posenc.frequencies.host`.
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from posenc.frequencies.host import Start, check_first_value
+from posenc.frequencies.host import Constants, Start
 
 _NO_GAIN = torch.ones((), dtype=torch.float64, device="cpu")
 
@@ -45,24 +44,13 @@ class Spectrum(NamedTuple):
         return (length.to(self.theta) / original_length).clamp(min=1.0)
 
 
-class Scaling(nn.Module):
+class Scaling(Constants, nn.Module):
     """Maps a `Spectrum` to a `Spectrum`. Subclass it, or compose several in ``nn.Sequential``.
 
     ``forward`` is arithmetic on float64 tensors that broadcasts over leading axes of ``theta`` and ``length``.
     Constants are Python numbers, which no cast of the module can round. They are set once: another value is a
     ValueError, as rotations have made their tables of the first.
     """
-
-    length_dependent: bool = False  # whether the result depends on spectrum.length
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        check_first_value(self, name)
-        super().__setattr__(name, value)
-
-    @classmethod
-    def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """Options for a model trained at so many tokens: ``original_length``, where the constructor takes one."""
-        return {"original_length": train_length} if "original_length" in inspect.signature(cls).parameters else {}
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
         """The scaled spectrum."""

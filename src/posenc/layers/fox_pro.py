@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_number
 from posenc.backends import Backend
+from posenc.dtypes import widened
 from posenc.encoding import Encoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -118,7 +119,7 @@ class FoXPro(SelfAttention):
         q, k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         last = self._last(k, cache)
         links = token_links(x, attention_mask, segments, last[2:])
-        alphas = (torch.sigmoid(wide(shift(x))).unsqueeze(-1) for shift in (self.k_shift, self.v_shift))
+        alphas = (torch.sigmoid(widened(shift(x))).unsqueeze(-1) for shift in (self.k_shift, self.v_shift))
         mixed, newest = [], []
         for raw, before, alpha in zip((k, v), last, alphas, strict=False):
             with_last = torch.cat([before.to(raw.dtype).unsqueeze(1), raw], 1)
@@ -140,8 +141,8 @@ class FoXPro(SelfAttention):
         return cache.last
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
-        normed = wide(self.out_norm(wide(out))).transpose(1, 2).flatten(2)
-        merged: Tensor = self.o_proj((normed * torch.sigmoid(wide(self.out_gate(x)))).to(out.dtype))
+        normed = widened(self.out_norm(widened(out))).transpose(1, 2).flatten(2)
+        merged: Tensor = self.o_proj((normed * torch.sigmoid(widened(self.out_gate(x)))).to(out.dtype))
         return merged
 
 
@@ -177,7 +178,7 @@ class HeadNorm(nn.Module):
         nn.init.ones_(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        precise = wide(x)
+        precise = widened(x)
         unit = precise * (precise.square().mean(-1, keepdim=True) + self.eps).rsqrt()
         return (unit * self.weight.to(unit.dtype).view(-1, 1, self.head_dim)).to(x.dtype)
 
@@ -225,8 +226,3 @@ def token_links(
 
 def _pick(tokens: Tensor, rows: Tensor) -> Tensor:
     return tokens.gather(1, rows[:, :, None, None].expand(-1, -1, *tokens.shape[2:]))
-
-
-def wide(x: Tensor) -> Tensor:
-    """``x`` in float32 or better."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

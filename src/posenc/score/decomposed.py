@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import check_number, check_table, check_whole, check_window
+from posenc.arguments import check_number, check_sizes, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
@@ -69,7 +69,7 @@ class DecomposedRelative(ScoreEncoding):
         super().__init__()
         check_whole("head_dim", head_dim)
         check_number("init_std", init_std, least=0)
-        self.head_dim, self.window, self.init_std = head_dim, check_window(window), init_std
+        self.head_dim, self.window, self.init_std = head_dim, check_sizes("window", window), init_std
         self.axes = len(self.window)
         check_table("window and head_dim", sum(2 * w - 1 for w in self.window), head_dim)
         self.table = nn.Parameter(torch.empty(sum(2 * w - 1 for w in self.window), head_dim))
