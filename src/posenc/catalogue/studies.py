@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -138,12 +137,6 @@ def studies() -> tuple[Study, ...]:
         counting = None if record["counting"] is None else Counting(*record["counting"])
         all_studies.append(Study(name=name, rows=rows, counting=counting, **facts))
     return tuple(all_studies)
-
-
-def that_ask(tasks: Sequence[str]) -> list[Study]:
-    """Comparisons that ask one of some tasks, those with the most trainings first."""
-    there = [study for study in studies() if study.task in tasks]
-    return sorted(there, key=lambda study: -sum(row.seeds for row in study.rows.values()))
 
 
 def _row(name: str, row: dict[str, Any]) -> StudyRow:
