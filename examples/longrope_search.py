@@ -1,7 +1,6 @@
-"""Search LongRoPE's factors for a cheap objective, in parallel; with a model, return its perplexity on long texts."""
+"""Search LongRoPE's factors for a cheap objective; with a model, return its perplexity on long texts."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 from posenc import LongRoPE, RoPE
 from posenc.search import Candidate, Progress, Settings, search
@@ -22,17 +21,15 @@ def tell(progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    with ThreadPoolExecutor(2) as pool:  # or a pool of processes, or a cluster's executor
-        result = search(
-            objective,
-            pairs=PAIRS,
-            original_length=TRAINED,
-            factor=FACTOR,
-            settings=Settings(generations=20),
-            start_tokens=(0, 1, 2, 4, 8, 16),
-            executor=pool,
-            progress=tell,
-        )
+    result = search(
+        objective,
+        pairs=PAIRS,
+        original_length=TRAINED,
+        factor=FACTOR,
+        settings=Settings(generations=20),
+        start_tokens=(0, 1, 2, 4, 8, 16),
+        progress=tell,
+    )
     print("factors:", result.factors, " start tokens:", result.start_tokens)
     scaling = LongRoPE(
         [1.0] * PAIRS, result.factors, original_length=TRAINED, factor=FACTOR, start_tokens=result.start_tokens

@@ -39,8 +39,8 @@
       ...needs, ratio: needs.length / needs.train_length,
       algorithmic: data.algorithmic.includes(needs.task) || needs.kind === "algorithmic",
       budget: needs.memory === null ? "none" : over ? "over" : "fits", cache,
-      fitting, kept: fitting === null ? needs.train_length : Math.min(fitting, needs.train_length), path: "MODEL", weights: "MODEL",
-      given: false, plan: "unknown", documented: false, noted: false, window: null, windowed: "No", model_type: "", declares: false, tuning: "none", turns: false,
+      fitting, kept: fitting === null ? needs.train_length : Math.min(fitting, needs.train_length), weights: "MODEL",
+      ...data.withoutConfig,
     };
   }
 
@@ -61,6 +61,7 @@
     shown.a_what = (/^[aeiou]/.test(shown.what) ? "an " : "a ") + shown.what;
     shown.goal = data.tasks[values.task];
     shown.server = data.engines[values.engine];
+    shown.shape = data.shape;
     return shown;
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,22 +12,22 @@ from urllib.parse import urlencode
 
 from guide.methods import escaped, file_of
 from guide.models import ReleasedModel, released_models
+from guide.rules_of_thumb import SOURCES, rules_of_thumb
 from posenc.catalogue import CATALOGUE
 from posenc.explorer.forms import forms
 from posenc.explorer.page import numbers_script
-from posenc.hf import model_from_config, read_rope
+from posenc.hf import read_rope
 from posenc.hf.plan.plan import Plan, Refused, plan_or_refusal
-from posenc.hf.serving.lines import engine_lines
-from posenc.recommend import SOURCES, Needs, recommend
-from posenc.recommend.compiled import as_script
+from posenc.hf.serving.lines import Serving, serving_lines
+from posenc.recommend import Needs, recommend, rules
 from posenc.recommend.from_config import checkpoint_of, kind_of
-from posenc.recommend.rules_of_thumb import rules_of_thumb
+from posenc.recommend.needs import ALGORITHMIC, CACHE_A_TOKEN, DECODERS, GIB, KINDS, MODELS, TASKS
+from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, SHAPE, Rule, matches
 
 RULES, KNOWN = "recommend-rules.js", "recommend-models.js"  # next to docs/assets/recommend.js
 LENGTHS = (32768, 131072, 262144, 1048576)  # tokens that a released model may be asked for
 SITUATIONS: dict[str, Needs] = {
     "A new language model, 4k in training, 128k wanted": Needs(length=131072),
-    "The same, served by vLLM": Needs(length=131072, engine="vllm"),
     "The same, with 8 GiB for the cache": Needs(length=131072, memory=8.0),
     "Llama 3 (8k) to 128k, with fine-tuning": Needs(
         model="checkpoint", train_length=8192, length=131072, tune=True
@@ -104,9 +105,34 @@ def address(needs: Needs) -> str:
     return urlencode(state | ({"tune": "true"} if needs.tune else {}))
 
 
+_WITHOUT_CONFIG = {  # what features are where no configuration is read
+    "given": False, "plan": "unknown", "documented": False, "noted": False, "window": None, "windowed": "No",
+    "declares": False, "tuning": "none", "turns": False,
+}  # fmt: skip
+
+
+def compiled() -> dict[str, Any]:
+    """Rules, sources, and the words and sizes that their features need."""
+    matching = [asdict(rule) for rule in rules() if _may_match(rule)]
+    cited = {key for rule in matching for key in rule["sources"]}
+    return {
+        "rules": matching, "sections": SECTIONS, "kinds": KINDS, "tasks": TASKS, "engines": ENGINE_NAMES,
+        "models": MODELS, "algorithmic": ALGORITHMIC, "decoders": DECODERS, "cacheAToken": CACHE_A_TOKEN, "gib": GIB,
+        "shape": SHAPE, "withoutConfig": _WITHOUT_CONFIG,
+        "sources": {key: {"title": s.title, "where": s.where, "url": s.url} for key, s in SOURCES.items()
+                    if key in cited},
+    }  # fmt: skip
+
+
 def rules_script() -> str:
-    """The rules that the form evaluates."""
-    return as_script()
+    """The rules that the form evaluates: a classic script, because a page that was opened from disk may not fetch."""
+    text = json.dumps(compiled(), ensure_ascii=False, separators=(",", ":"))
+    return f"window.posencRules = {text.replace('<', chr(92) + 'u003c')};\n"
+
+
+def _may_match(rule: Rule) -> bool:
+    """Whether a rule can hold where no configuration was given."""
+    return all(matches({name: rule.when[name]}, _WITHOUT_CONFIG) for name in _WITHOUT_CONFIG if name in rule.when)
 
 
 def models_script() -> str:
@@ -134,14 +160,14 @@ def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[
         return texts.setdefault(text, len(texts))
 
     config = read_rope(model.config)
-    layers = model_from_config(config)
-    checkpoint, kind = checkpoint_of(config, layers, Path(model.model)), kind_of(config, layers)
+    checkpoint, kind = checkpoint_of(config, Path(model.model)), kind_of(config)
     trained = checkpoint.declared or LENGTHS[0]
     for length in LENGTHS:
-        plan = plan_or_refusal(model.config, length) if length > trained else None
+        plan = plan_or_refusal(config.facts, length) if length > trained else None
         change = plan.change if isinstance(plan, Plan) else None
-        served = plan.applied_to(model.config) if isinstance(plan, Plan) else model.config
-        lines = [] if isinstance(plan, Refused) else engine_lines(served, length, "DIR" if change else model.model)
+        served = plan.after if isinstance(plan, Plan) and plan.after is not None else config
+        folder = "DIR" if change else model.model
+        lines = () if isinstance(plan, Refused) else serving_lines(Serving(served, length, folder))
         shared = {
             "command": index(plan.command(model.model)) if isinstance(plan, Plan) and change else None,
             "serve": [index(line.name, line.command, line.text) for line in lines if line.command],

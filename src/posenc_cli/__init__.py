@@ -76,7 +76,8 @@ def _run(arguments: list[str]) -> int:
     elif command in STANDALONE:
         options = parser_of(command).parse_args(rest)
         execute: Callable[[Namespace], int] = _load(STANDALONE[command].module, command).run
-        return execute(options)
+        with _naming_extra(command):  # a package that this option alone needs
+            return execute(options)
     elif command in LAB:
         hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run
         with _naming_extra(command):  # a module of the command itself may be the first that needs the extra

@@ -9,7 +9,6 @@ from posenc_cli import checkpoints
 from posenc_cli.engines import engines_parser, probe_parser
 from posenc_cli.parsing import Parser, tokens
 
-HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
 EXPLORER = "explorer.html"
 QUESTIONS = {  # of `posenc.recommend.Needs`, with their possible answers; the first one is the default
     "model": ("A new model, or a trained one whose context is to be extended?", ("new", "checkpoint")),
@@ -34,22 +33,17 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 def _list() -> argparse.ArgumentParser:
     epilog = "Where the output is not a terminal, each encoding is one line of fields separated by tabs."
     parser = Parser("list", epilog=epilog)
-    parser.add_argument("words", nargs="*", metavar="WORD", help="parts of the name or title, all of which must occur")
-    parser.add_argument("--hook-point", choices=HOOK_POINTS, help="where in attention it acts")
-    parser.add_argument("--learned", action="store_true", help="only encodings with learned parameters")
-    parser.add_argument("--fixed", action="store_true", help="only encodings without learned parameters")
     parser.add_argument(
-        "--extensions", "--stretches", action="store_true", dest="extensions",
-        help="only methods that extend the context of models trained without them",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print all facts as JSON")
+        "words", nargs="*", metavar="WORD", help="parts of name, hook point or title, all of which must occur"
+    )
+    parser.add_shared("--json")
     return parser
 
 
 def _info() -> argparse.ArgumentParser:
     parser = Parser("info")
     parser.add_argument("name", metavar="name", help="as in posenc list, or the name of the class")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the facts as JSON")
+    parser.add_shared("--json")
     return parser
 
 
@@ -75,7 +69,7 @@ def _recommend() -> argparse.ArgumentParser:
         "--tune-tokens", type=tokens, metavar="TOKENS", help="as --tune, with a budget of so many tokens, such as 500M"
     )
     parser.add_argument("--memory", type=float, metavar="GIB", help="for the key/value cache of one sequence")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the answer as JSON")
+    parser.add_shared("--json")
     return parser
 
 

@@ -37,8 +37,7 @@ def _explain() -> argparse.ArgumentParser:
         "--head-dim", type=_head_dim, metavar="CHANNELS", help="channels of a head, if the file does not say"
     )
     parser.add_argument("--ignore", action="append", default=[], metavar="KEY", help="a key to ignore; repeatable")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the output as JSON")
-    _trust(parser)
+    parser.add_shared("--json", "--trust-remote-code")
     return parser
 
 
@@ -85,8 +84,7 @@ def _doctor() -> argparse.ArgumentParser:
         "--accept", action="append", default=[], metavar="NAME", help="a finding that is intended; repeatable"
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 for a suspicion too")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the findings as JSON")
-    _trust(parser)
+    parser.add_shared("--json", "--trust-remote-code")
     return parser
 
 
@@ -131,16 +129,12 @@ def _extend() -> argparse.ArgumentParser:
         "--retrieval", type=int, default=0, metavar="N",
         help="also hide a fact in N texts of the training length and N of the new one, and ask for it (default: none)",
     )  # fmt: skip
-    parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
-    parser.add_argument(
-        "--device", default="cpu", help="cpu, cuda, ..., or auto: a GPU if there is one (default: %(default)s)"
-    )
+    parser.add_shared("--dtype", "--device")
     parser.add_argument(
         "--device-map", metavar="MAP",
         help="auto: spread the weights over all GPUs and main memory (needs accelerate)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
-    _trust(parser)
+    parser.add_shared("--json", "--trust-remote-code")
     search = parser.add_argument_group("longrope and longrope2")
     _search(search)
     search.add_argument(
@@ -163,7 +157,7 @@ def _convert() -> argparse.ArgumentParser:
     where.add_argument(
         "--in-place", action="store_true", help="change config.json; the old one is kept as config.json.original"
     )
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
+    parser.add_shared("--json")
     return parser
 
 
@@ -212,11 +206,7 @@ def _evaluate() -> argparse.ArgumentParser:
     parser.add_argument(
         "--part", type=_part, default=(1, 1), metavar="K/N", help="only every N-th document, from the K-th"
     )
-    parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
-    parser.add_argument("--threads", type=int, metavar="N", help="of the processor (default: torch's own)")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the results as JSON")
-    _trust(parser)
+    parser.add_shared("--dtype", "--device", "--json", "--trust-remote-code")
     _search(parser.add_argument_group("longrope"))
     return parser
 
@@ -238,7 +228,7 @@ def _attach() -> argparse.ArgumentParser:
     )
     parser.add_argument("--text", metavar="FILE", help="text for --measure (default: built-in English)")
     parser.add_argument("--windows", type=int, default=8, metavar="N", help="windows of it (default: %(default)s)")
-    _trust(parser)
+    parser.add_shared("--trust-remote-code")
     return parser
 
 
@@ -279,7 +269,7 @@ def _serve() -> argparse.ArgumentParser:
         "--engine-version", action="append", default=[], dest="engine_versions", metavar="ENGINE=VERSION",
         help="the version that will serve it, such as vllm=0.33.0; may be repeated (default: the measured ones)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the lines as JSON")
+    parser.add_shared("--json")
     return parser
 
 
@@ -308,7 +298,7 @@ def _check_batch() -> argparse.ArgumentParser:
     parser.add_argument("--no-cache", action="store_true", help="call it with use_cache=False")
     parser.add_argument("--dtype", default="float32", help="of the weights (default: %(default)s)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the report as JSON")
+    parser.add_shared("--json")
     return parser
 
 
@@ -316,12 +306,6 @@ def _search(group: argparse._ArgumentGroup) -> None:
     """Sizes of LongRoPE's search."""
     group.add_argument("--search", type=int, metavar="N", help="candidates that a search starts with (default: 16)")
     group.add_argument("--generations", type=int, default=4, metavar="N", help="after them (default: %(default)s)")
-
-
-def _trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="allow code of the folder to run; by default none does"
-    )
 
 
 def _head_dim(text: str) -> int:

@@ -21,7 +21,7 @@ def engines_parser() -> argparse.ArgumentParser:
         "--engine", action="extend", nargs="+", default=[], metavar="NAME", dest="engines",
         help="engines of the table (default: all)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
+    parser.add_shared("--json")
     return parser
 
 
@@ -56,5 +56,5 @@ def probe_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=1800.0, metavar="S", help="maximum time in seconds (default: %(default)g)"
     )
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
+    parser.add_shared("--json")
     return parser

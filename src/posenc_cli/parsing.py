@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from posenc_cli.commands import COMMANDS
 
 
 class UsageError(ValueError):
     """A command line that cannot be read."""
+
+
+_SHARED: dict[str, dict[str, Any]] = {
+    "--json": {"action": "store_true", "dest": "as_json", "help": "print the result as JSON"},
+    "--dtype": {"default": "auto", "help": "of the weights (default: unchanged; float32 for GGUF)"},
+    "--device": {"default": "cpu", "help": "cpu, cuda, ..., or auto: a GPU if there is one (default: %(default)s)"},
+    "--trust-remote-code": {
+        "action": "store_true", "help": "allow code of the folder to run; by default none does",
+    },
+}  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,6 +35,11 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str, more: str = "", epilog: str | None = None) -> None:
         description = f"{COMMANDS[command].summary} {more}".strip()
         super().__init__(f"posenc {command}", description=description, epilog=epilog)
+
+    def add_shared(self, *options: str) -> None:
+        """Add options that mean the same in every command."""
+        for option in options:
+            self.add_argument(option, **_SHARED[option])
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help tells more")

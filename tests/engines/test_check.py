@@ -14,9 +14,7 @@ from benchmarks.engines.cases import Case, cases
 from benchmarks.engines.check import ROUNDING, Cell, cos_and_sin, judged, read_record, run_check
 from benchmarks.engines.checkpoint import check_config
 
-from posenc_cli import run
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the bench, whose records change seldom
 FAKE = Path(__file__).with_name("fake.py")
 
 
@@ -49,7 +47,6 @@ def test_an_ignored_key_and_ignored_scaling_are_told_apart() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_off_refused_ended_and_not_run(own_process: None) -> None:
     cells = of("FAULTY", "default", "linear", "dynamic", "llama3", "yarn", "longrope")
     assert cells["default"].state == "right"
@@ -174,20 +171,6 @@ def test_the_command_of_the_bench(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["--engine", f"{FAKE}:RIGHT", "--rope", "linear"]) == 0
     with pytest.raises(SystemExit):
         main([*line, "--python", "vllm"])
-
-
-def test_the_table_of_posenc_on_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = next(c for c in cases() if c.model == "llama" and c.row == "yarn: attention_factor" and c.spelling == "v4")
-    (tmp_path / "config.json").write_text(json.dumps(case.config))
-    line = ["engines", "check", "--checkpoint", str(tmp_path), "--json"]
-    assert run(line) == 1
-    states = {line["engine"]: line["state"] for line in json.loads(capsys.readouterr().out)}
-    assert (states["vllm"], states["sglang"]) == ("right", "ignored")
-    assert run([*line, "--engine", "vllm"]) == 0
-    assert run([*line, "--engine", "vlm"]) == 2
-    assert run(["engines", "check"]) == 2
-    assert run(["engines", "check", "--endpoint", "http://localhost:1"]) == 2
-    assert run(["engines", "probe"]) == 2
 
 
 def test_a_config_of_a_checkpoint_in_an_engine(tmp_path: Path) -> None:

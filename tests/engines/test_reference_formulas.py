@@ -24,10 +24,9 @@ from benchmarks.engines.check import (
 )
 from benchmarks.engines.reference_formulas import AuthorsAnswer, authors_answer
 
-from posenc.engines.checkpoint import check_checkpoint
 from tests.golden import load
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the bench, whose records change seldom
 FAKE = Path(__file__).with_name("fake.py")
 DISPUTED = "yarn: one of mscale and mscale_all_dim"
 
@@ -119,16 +118,6 @@ def test_the_command_shows_all_values_and_names_the_references(
     references = json.loads(capsys.readouterr().out)["references"]
     assert references["llama/yarn: attention_factor/v5/256/1024"] == ["posenc", "transformers", "jquesnelle/yarn"]
     assert reference_names(named("stablelm/partial/v5/256/1024"))[2:] == ("EleutherAI/gpt-neox",)
-
-
-def test_the_record_of_a_disputed_config_is_told(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(
-        json.dumps(named("llama/yarn: one of mscale and mscale_all_dim/v4/256/1024").config)
-    )
-    lines = {line.engine: line for line in check_checkpoint(tmp_path)}
-    assert {lines[name].state for name in ("vllm", "sglang", "mlx_lm")} == {"disputed"}
-    assert "this engine: as in posenc and transformers" in lines["vllm"].text
-    assert "this engine: as in deepseek-ai/DeepSeek-VL2" in lines["mlx_lm"].text
 
 
 def test_a_config_that_the_authors_code_cannot_read_has_two_references() -> None:

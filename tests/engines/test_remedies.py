@@ -16,7 +16,7 @@ from guide.engine_page import remedies_of
 
 from posenc.hf.serving.table import engine_result
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the bench, whose records change seldom
 FAKE = Path(__file__).with_name("fake.py")
 WRONG = ("off", "ignored", "refused")
 

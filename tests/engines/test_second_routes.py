@@ -13,7 +13,7 @@ from benchmarks.engines import vectors_in_engines
 from benchmarks.engines.cases import cases
 from benchmarks.engines.check import RIGHT, Cell, committed
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the bench, whose records change seldom
 VECTORS = {case["name"]: case for case in json.loads(vectors_in_engines.VECTORS.read_text())["cases"]}
 VERDICTS = {"right": ("right",), "wrong": ("off", "ignored"), "refused": ("refused",)}
 WRONG = {"off", "ignored", "refused"}

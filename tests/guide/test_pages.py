@@ -27,10 +27,10 @@ from guide.lists import bibliography, table
 from guide.mathml import with_mathml
 from guide.methods import file_of, page_of, short_title, written
 from guide.records import ROOT, measured
+from guide.rules_of_thumb import rules_of_thumb
 from guide.stage import configuration
 
 from posenc.hf.serving.table import WRITER
-from posenc.recommend.rules_of_thumb import rules_of_thumb
 
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
 

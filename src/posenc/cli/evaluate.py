@@ -6,8 +6,6 @@ import json
 import sys
 from argparse import Namespace
 
-import torch
-
 from posenc.cli.extend import command_line, print_progress, resumable, search_settings
 from posenc.input_files import naming
 
@@ -16,16 +14,12 @@ def run(options: Namespace) -> int:
     """Evaluate the checkpoint of a folder or a GGUF file, and print the tables.
 
     Raises:
-        ValueError: where the package transformers is not installed, and as `posenc.hf.evaluate.evaluate`.
+        ValueError: as `posenc.hf.evaluate.evaluate`.
     """
-    try:
-        from posenc.hf.evaluate import evaluate
-    except ModuleNotFoundError as error:
-        raise ValueError(f"evaluate needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    from posenc.hf.evaluate import evaluate  # transformers
+
     state = f"every reading that was made is saved in {options.out}; to continue: {command_line()}"
-    left = ("path", "threads", "as_json", "search", "generations")
+    left = ("path", "as_json", "search", "generations")
     rest = {name: value for name, value in vars(options).items() if name not in left}
     with naming(options.path), resumable(None if options.out is None else lambda: state):
         evaluation = evaluate(

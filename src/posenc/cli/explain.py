@@ -25,7 +25,7 @@ def run(options: Namespace) -> int:
 
     Raises:
         ValueError: unless either a path is given or ``families``; for a configuration that cannot be read; and with
-            ``live`` for a path that is not the folder of a model, and without the package transformers.
+            ``live`` for a path that is not the folder of a model.
     """
     path, as_json = options.path, options.as_json
     if options.families == (path is not None):
@@ -60,11 +60,9 @@ def run(options: Namespace) -> int:
 
 
 def _compare_modules(path: str, *, as_json: bool, trust_remote_code: bool) -> int:
-    try:
-        from posenc.hf.attach.checkpoint import init_model
-        from posenc.hf.attach.live_model import inspect
-    except ModuleNotFoundError as error:
-        raise ValueError(f"--live needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
+    from posenc.hf.attach.checkpoint import init_model  # transformers
+    from posenc.hf.attach.live_model import inspect
+
     with naming(path):
         inspection = inspect(init_model(Path(path), trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [

@@ -21,8 +21,7 @@ def run(options: Namespace) -> int:
     """Extend a model and print what was measured; with ``--config-only`` its config alone, without torch.
 
     Raises:
-        ValueError: where the package transformers is not installed, and as `posenc.hf.extend.extend` and
-            `extend_config`.
+        ValueError: as `posenc.hf.extend.extend` and `extend_config`.
     """
     if options.config_only:
         extension = _extended_config(options)
@@ -50,10 +49,8 @@ def _extended_config(options: Namespace) -> Any:
 
 
 def _extended(options: Namespace) -> Any:
-    try:
-        from posenc.hf.extend import extend
-    except ModuleNotFoundError as error:
-        raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
+    from posenc.hf.extend import extend  # transformers
+
     left = ("path", "length", "method", "config_only", "in_place", "as_json", "search", "generations")
     rest = {name: value for name, value in vars(options).items() if name not in left}
     with naming(options.path), resumable(None if options.out is None else lambda: saved_state(options.out)):

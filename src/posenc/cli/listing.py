@@ -17,17 +17,11 @@ _NOTE = "posenc info NAME shows one encoding; posenc compare measures them."
 
 def run(options: Namespace) -> int:
     """Print the matching entries: a table, a line of fields for each if stdout is not a terminal, or JSON."""
-    if options.learned and options.fixed:
-        raise ValueError("--learned and --fixed exclude each other: an encoding has learned parameters or none")
+    words = [word.lower() for word in options.words]
     entries = [
-        entry
-        for entry in CATALOGUE.values()
-        if all(word.lower() in f"{entry.name} {entry.title}".lower() for word in options.words)
-        and options.hook_point in (None, entry.hook_point)
-        and (entry.learned or not options.learned)
-        and not (options.fixed and entry.learned)
-        and (entry.extends_context or not options.extensions)
-    ]
+        entry for entry in CATALOGUE.values()
+        if all(word in f"{entry.name} {entry.hook_point} {entry.title}".lower() for word in words)
+    ]  # fmt: skip
     out = sys.stdout
     if options.as_json:
         out.write(json.dumps([facts_of(entry) for entry in entries], indent=2) + "\n")

@@ -46,7 +46,7 @@ def run(options: Namespace) -> int:
 
 def _extension(path: str, config: RopeConfig, length: int) -> tuple[dict[str, Any], str]:
     """The plan of a longer context as plain data, with the words of its command; and both as text."""
-    plan = plan_or_refusal(config.config, length)
+    plan = plan_or_refusal(config.facts, length)
     if not isinstance(plan, Plan):
         return plan.record(), str(plan)
     command = plan.command(path)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.text_config import find_text_config
-from posenc.hf.serving.table import UNKNOWN, engine_table, spelling_of, verdict, versions
-from posenc.hf.sources.formats import load_config
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.serving.lines import Serving
+from posenc.hf.serving.table import engine_table, versions
 
 
 class Line(NamedTuple):
@@ -45,18 +44,13 @@ def check_checkpoint(path: Path, engines: Sequence[str] = ()) -> list[Line]:
     for engine in engines:
         if engine not in known:
             raise ValueError(f"--engine must be one of {', '.join(known)}, got {shown(engine)}")
-    text_config = find_text_config(dict(load_config(path)))
-    blocks = [
-        None if block.values is None else {key: value for key, value in block.effective.items() if value is not None}
-        for block in find_rope_blocks(text_config)
-    ]
-    model_type = text_config.model_type if text_config.known else UNKNOWN
+    serving = Serving(read_rope(path), None)
     lines = []
     for engine in engines or known:
-        if not any(blocks) or not versions(engine):
+        if not any(serving.blocks) or not versions(engine):
             lines.append(Line(engine, "not run", "the config has no rotation"))
             continue
-        checked = verdict(engine, blocks, spelling=spelling_of(text_config), model_type=model_type)
+        checked = serving.verdict(engine)
         states = {result.state for result in checked.results}
         order = ("off", "ignored", "refused", "disputed")
         state = next((state for state in order if state in states), "right" if checked.right else "not run")

@@ -3,15 +3,15 @@
     needs -> recommend(needs) -> an answer: sentences in sections, the default first
 
 A sentence says what it rests on: practice (which models, with sources), a record of this project, a definition, the
-table of engines, or that nothing is known. Rules are data (`rule`), by subject: `new_models`, `checkpoints`, `engines`,
-`measured`; the page evaluates the same rules in the browser. `rules_of_thumb` judges thirteen that are often heard.
+table of engines, or that nothing is known. Rules are data (`rule`), by subject: `new_models`, `checkpoints`,
+`any_model`; the page evaluates the same rules in the browser.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from posenc.recommend import checkpoints, engines, measured, new_models
+from posenc.recommend import any_model, checkpoints, new_models
 from posenc.recommend.needs import TASKS, Checkpoint, Needs
 from posenc.recommend.rule import SECTIONS, Answer, Rule, Sentence, features, matches, words
 from posenc.recommend.sources import SOURCES, Source
@@ -25,8 +25,7 @@ _QUESTIONS = {"new": "A new {what}", "checkpoint": "A trained {what}"}
 def rules() -> tuple[Rule, ...]:
     """All rules; of the defaults the first that matches counts, of every other section all."""
     return (
-        *engines.engine_defaults(), *new_models.RULES, *checkpoints.RULES, *engines.engine_rules(),
-        *measured.measured_rules(),
+        *new_models.RULES, *checkpoints.RULES, *any_model.engine_rules(), *any_model.MEMORY, *any_model.UNKNOWN,
     )  # fmt: skip
 
 

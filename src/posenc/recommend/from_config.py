@@ -7,7 +7,7 @@ from pathlib import Path
 
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import HEADS
-from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
+from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.text_config import TextConfig, count_at, max_length, width_of_heads
 from posenc.hf.explanation.report import facts, schedule_facts
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
@@ -35,14 +35,13 @@ def read_checkpoint(path: Path, name: str = "") -> tuple[Checkpoint, str]:
         ValueError: as `read_rope`.
     """
     config = read_rope(path)
-    model = model_from_config(config)
-    checkpoint = checkpoint_of(config, model, path)
-    return replace(checkpoint, path=name or checkpoint.path, name=name or checkpoint.name), kind_of(config, model)
+    checkpoint = checkpoint_of(config, path)
+    return replace(checkpoint, path=name or checkpoint.path, name=name or checkpoint.name), kind_of(config)
 
 
-def checkpoint_of(config: RopeConfig, model: ModelFacts, path: Path) -> Checkpoint:
+def checkpoint_of(config: RopeConfig, path: Path) -> Checkpoint:
     """The facts of a configuration that was read."""
-    attending = [layer for layer in model.distinct_layers if layer.attends]
+    attending = [layer for layer in config.facts.distinct_layers if layer.attends]
     rows = next((scheme.positions or scheme.rows for scheme in config.position_schemes if scheme.rows), None)
     declared = max_length(config.text_config) if any(config.rotations.values()) else rows
     declared = declared or _declared_length(config.text_config)
@@ -50,10 +49,10 @@ def checkpoint_of(config: RopeConfig, model: ModelFacts, path: Path) -> Checkpoi
     # also attends to compressed keys of all earlier tokens, as in DeepSeek-V4.
     windows = [layer.window for layer in attending if layer.window is not None and layer.kind not in _COMPRESSED
                and (declared is None or layer.window < declared)]  # fmt: skip
-    a_layer, cached_tokens = _cache(config, model)
+    a_layer, cached_tokens = _cache(config)
     return Checkpoint(
         path=str(path), name=path.parent.name if path.name == "config.json" and path.parent.name else path.name,
-        config=config.config, model_type=config.model_type, declared=declared,
+        config=config, declared=declared,
         windowed="No" if not windows else "All" if len(windows) == len(attending) else "Some",
         window=max(windows, default=None), cache=a_layer, cached_tokens=cached_tokens, slowest=_slowest(config),
     )  # fmt: skip
@@ -67,9 +66,9 @@ def _slowest(config: RopeConfig) -> float | None:
     )
 
 
-def kind_of(config: RopeConfig, model: ModelFacts) -> str:
+def kind_of(config: RopeConfig) -> str:
     """The kind of model, as far as a configuration says it."""
-    causal = {layer.causal for layer in model.distinct_layers if layer.attends}
+    causal = {layer.causal for layer in config.facts.distinct_layers if layer.attends}
     names = {kind["kind"] for kind in schedule_facts(config)["kinds"]}
     root = config.config.get("model_type")
     if (known := _KINDS.get(config.model_type) or _KINDS.get(root if isinstance(root, str) else "")) is not None:
@@ -88,33 +87,27 @@ def _declared_length(text: TextConfig) -> int | None:
     return max_length(text) or count_at(text, "max_seq_len", TOKENS)
 
 
-def _cache(config: RopeConfig, model: ModelFacts) -> tuple[int | None, tuple[int | None, ...]]:
+def _cache(config: RopeConfig) -> tuple[int | None, tuple[int | None, ...]]:
     """Bytes of the cache for one token in one layer, and the most tokens that each layer keeps; None: not known.
 
     Not known where layers differ in their heads, share each other's keys, or compress them: one width would be wrong.
     """
-    text = config.text_config
-    attending = [layer for layer in model.layers if layer.attends]
+    text, read = config.text_config, config.facts
+    attending = [layer for layer in read.layers if layer.attends]
     widths = {layer["head_dim"] for layer in facts(config)["layers"].values() if layer is not None}
     differs = len(widths) > 1 or bool(text.get("num_kv_shared_layers"))
     compressed = any(layer.kind in _COMPRESSED or layer.not_read for layer in attending)
-    channels = _channels(text, model, next(iter(widths), None))
+    channels = _channels(read, next(iter(widths), None))
     if channels is None or not attending or differs or compressed or not all(layer.causal for layer in attending):
         return None, ()
     return channels * _BFLOAT16, tuple(layer.window for layer in attending)
 
 
-def _channels(text: TextConfig, model: ModelFacts, width: int | None) -> int | None:
-    """Numbers that a layer caches for one token.
-
-    Args:
-        text: the text model's config.
-        model: its layers.
-        width: channels of a head of a model that rotates; None: the config says it.
-    """
+def _channels(model: ModelFacts, width: int | None) -> int | None:
+    """Numbers that a layer caches for one token; ``width``: of a head of a model that rotates."""
     if model.latent is not None and model.latent.keys is not None:  # all heads share one latent vector and one key
         return model.latent.keys + (model.latent.rotated or 0)
-    heads, width = _key_heads(text), width or width_of_heads(text)
+    heads, width = _key_heads(model.text), width or width_of_heads(model.text)
     return None if heads is None or width is None else 2 * heads * width
 
 

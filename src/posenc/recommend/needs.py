@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from posenc.arguments import LONGEST, check_choice, check_number, check_whole
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.limits import TOKENS
 
 KINDS = {  # of models, in words
     "decoder": "decoder language model",
@@ -53,8 +55,7 @@ class Checkpoint:
     Attributes:
         path: as it was given.
         name: of the file or folder.
-        config: the whole configuration, in Hugging Face's keys.
-        model_type: of the text model.
+        config: what was read.
         declared: longest context that it declares; None where it does not.
         windowed: "All" layers that attend have a window below the declared length, "Some" or "No".
         window: tokens of the widest such window; None without one.
@@ -65,8 +66,7 @@ class Checkpoint:
 
     path: str
     name: str
-    config: Mapping[str, Any] = field(repr=False)
-    model_type: str = ""
+    config: RopeConfig = field(repr=False)
     declared: int | None = None
     windowed: str = "No"
     window: int | None = None
@@ -114,21 +114,16 @@ class Needs:
 
     def __post_init__(self) -> None:
         for name, known in (("model", MODELS), ("kind", KINDS), ("task", TASKS), ("engine", ENGINES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), tuple(known))
         for name in ("train_length", "length"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of tokens from 1, got {value!r}")
-        memory = self.memory
-        if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | float) or not memory > 0):
-            raise ValueError(f"memory must be a number of GiB above 0, got {memory!r}")
+            check_whole(name, getattr(self, name), most=TOKENS)
+        if self.memory is not None:
+            check_number("memory", self.memory, above=0)
+        if self.tune_tokens is not None:
+            check_whole("tune_tokens", self.tune_tokens, least=self.length, most=LONGEST)
         if self.tune and self.model == "new":
             raise ValueError("tune is for a checkpoint; a new model is trained anyway: leave it out, or say checkpoint")
-        budget = self.tune_tokens
-        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < self.length):
-            raise ValueError(f"tune_tokens must be at least one text of {self.length:,} tokens, got {budget!r}")
-        if budget is not None and not self.tune:
+        if self.tune_tokens is not None and not self.tune:
             raise ValueError("tune_tokens is a budget of fine-tuning: say tune as well")
         if self.checkpoint is not None and self.model == "new":
             raise ValueError("a configuration was given, so model must be checkpoint, got 'new'")

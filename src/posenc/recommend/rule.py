@@ -4,8 +4,8 @@
     matches(when, features)    whether all conditions hold
     Rule.sentence(features)    the sentence with its numbers
 
-The decision page evaluates the same rules in a browser (`posenc.recommend.compiled`), so that nothing here may need
-more than comparisons and a text with names in braces.
+The decision page evaluates the same rules in a browser, so that nothing here may need more than comparisons and a text
+with names in braces.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
-from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.plan.plan import Refused, plan_or_refusal
-from posenc.hf.serving.lines import engine_lines
+from posenc.hf.serving.lines import Serving, serving_lines
 from posenc.recommend.needs import ALGORITHMIC, KINDS, TASKS, Needs
 
 Basis = Literal["practice", "measured here", "by definition", "engine table", "not known"]
@@ -38,6 +38,8 @@ Condition = bool | str | tuple[str, ...] | Mapping[str, float]
 When = Mapping[str, Condition]
 ENGINE_NAMES = {"any": "any engine", "transformers": "transformers", "vllm": "vLLM", "sglang": "SGLang",
                 "llama.cpp": "llama.cpp", "mlx": "mlx-lm"}  # fmt: skip
+
+SHAPE = "in the shape of Llama 3 8B (32 layers, 8 key/value heads of 128 channels)"  # of a cache without a config
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,8 @@ def features(needs: Needs) -> dict[str, Any]:
         "budget": "none" if needs.memory is None else "unknown" if cache is None else "over" if over else "fits",
         "memory": needs.memory, "cache": cache, "fitting": fitting,
         "kept": needs.train_length if fitting is None else min(fitting, needs.train_length),
-        "given": known is not None, "path": known.path if known else "MODEL",
-        "weights": shlex.quote(known.weights) if known else "MODEL", "name": known.name if known else "",
-        "model_type": known.model_type if known else "", "windowed": known.windowed if known else "No",
+        "given": known is not None, "weights": shlex.quote(known.weights) if known else "MODEL",
+        "name": known.name if known else "", "windowed": known.windowed if known else "No",
         "window": known.window if known else None,
         "tuning": _budget_of(needs.tune_tokens), "tune_tokens": needs.tune_tokens,
         "tune_texts": None if needs.tune_tokens is None else needs.tune_tokens // needs.length,
@@ -133,26 +134,26 @@ def _plan_features(needs: Needs) -> dict[str, Any]:
     none = {"planned": "", "command": "", "documented": False, "notes": "", "noted": False, "engine_line": ""}
     if known is None:
         return {**none, "plan": "unknown", "record": None}
-    config = dict(known.config)
-    plan = None if needs.length <= needs.train_length else plan_or_refusal(config, needs.length)
+    config = known.config
+    plan = None if needs.length <= needs.train_length else plan_or_refusal(config.facts, needs.length)
     if isinstance(plan, Refused):
         planned = f"{plan.reason}. {plan.next_step}"
         return {**none, "plan": "refused", "planned": planned, "record": plan.record()}
-    if plan is None or plan.change is None:
+    if plan is None or plan.after is None:
         record = {"method": None, "factor": None, "original_length": None, "documented": None}
         return {**none, "plan": "reached", "engine_line": engine_line(config, needs, known.path), "record": record}
     return {
         "plan": "extend", "planned": plan.title, "command": plan.command(known.path),
         "documented": plan.documented is not None, "notes": "; ".join(plan.notes), "noted": bool(plan.notes),
-        "engine_line": engine_line(plan.applied_to(config), needs, "DIR"), "record": plan.record(),
+        "engine_line": engine_line(plan.after, needs, "DIR"), "record": plan.record(),
     }  # fmt: skip
 
 
-def engine_line(config: Mapping[str, Any], needs: Needs, folder: str) -> str:
+def engine_line(config: RopeConfig, needs: Needs, folder: str) -> str:
     """The line of the engine that is to serve a configuration; "" where none is named, or nothing rotates."""
-    if needs.engine == "any" or not any(read_rope(dict(config)).rotations.values()):
+    if needs.engine == "any" or not any(config.rotations.values()):
         return ""
-    lines = engine_lines(dict(config), needs.length, folder)
+    lines = serving_lines(Serving(config, needs.length, folder))
     return next((str(line) for line in lines if line.engine.startswith(needs.engine)), "")
 
 
@@ -168,6 +169,7 @@ def words(values: Mapping[str, Any]) -> dict[str, str]:
     shown["what"], shown["a_what"] = what, f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
     shown["goal"] = TASKS[values["task"]]
     shown["server"] = ENGINE_NAMES[values["engine"]]
+    shown["shape"] = "here" if values["given"] else SHAPE
     return shown
 
 

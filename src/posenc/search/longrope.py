@@ -4,9 +4,9 @@
     seeds: lambda_j = factor (PI),  factor^(2j/(d−2)) (NTK),  theta_j / YaRN's theta_j
 
 The paper's objective is a model's perplexity on a few long texts. Here it is any callable, lower is better; NaN and
-infinities are the worst. The search is a function of its arguments alone: an executor, a stop or a resumption changes
-nothing. No candidate is evaluated twice, and it ends after population + generations · (mutations + crossovers)
-evaluations, 1344 by default, or when no candidate is left.
+infinities are the worst. The search is a function of its arguments alone: a stop and a resumption change nothing. No
+candidate is evaluated twice, and it ends after population + generations · (mutations + crossovers) evaluations, 1344 by
+default, or when no candidate is left.
 
 Source: Ding et al., LongRoPE, arXiv 2402.13753, section 3.2, algorithm 1.
 Checked against: microsoft/LongRoPE's dim_mono and dim_piece_mono; the best fitness of their runs is reached within
@@ -23,17 +23,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from posenc.frequencies.host import check_base, check_length
-from posenc.search.evaluate import Objective, evaluate
 from posenc.search.evolution import Settings, generations
 from posenc.search.journal import Evaluation, Journal
 from posenc.search.space import Candidate, Seed, Space, seeds
 
+Objective = Callable[[Candidate], float]
 START_TOKENS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 """The choices of the paper."""
 BOUND = 1.25  # largest factor of the paper, in multiples of the extension's
@@ -93,15 +92,13 @@ def search(
     start_tokens: Sequence[int] = (0,),
     seed: int = 0,
     settings: Settings | None = None,
-    executor: Executor | None = None,
     journal: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Search for the factors, and the start tokens, with the lowest value of an objective.
 
     Args:
-        objective: gives a number for a `Candidate`, the same whenever asked; it must be picklable for an executor of
-            processes.
+        objective: gives a number for a `Candidate`, the same whenever asked.
         pairs: of RoPE, head_dim / 2.
         base: of RoPE.
         original_length: tokens that the model was trained at.
@@ -109,7 +106,6 @@ def search(
         start_tokens: choices of how many first positions stay as they are; the paper's are `START_TOKENS`.
         seed: of the random numbers.
         settings: sizes of the evolution; the paper's by default.
-        executor: where calls of the objective run, one generation at a time; by default one after the other, here.
         journal: a file that gets every evaluation as soon as it ends. The same call with the same file goes on from it.
             The objective is not in it: use one file for each.
         progress: called after each generation, also one that is read from the journal.
@@ -136,7 +132,7 @@ def search(
         objective, Space(pairs, bound * factor, settings.step, choices),
         {name: (logs, choices[0]) for name, logs in seeds(pairs, base, original_length, factor).items()},
         {**problem, "start_tokens": list(choices), "seed": seed, **asdict(replace(settings, bound=bound))},
-        seed=seed, settings=settings, executor=executor, journal=journal, progress=progress,
+        seed=seed, settings=settings, journal=journal, progress=progress,
     )  # fmt: skip
 
 
@@ -148,14 +144,13 @@ def run(
     *,
     seed: int,
     settings: Settings,
-    executor: Executor | None,
     journal: str | Path | None,
     progress: Callable[[Progress], None] | None,
 ) -> Result:
     """The evolution over a space, evaluated and written down: what the searches of this package share.
 
     Args:
-        objective, seed, settings, executor, journal, progress: as `search` has them.
+        objective, seed, settings, journal, progress: as `search` has them.
         space: what may be tried.
         start: what the population starts from.
         header: plain data that says what is searched, for the journal.
@@ -165,8 +160,8 @@ def run(
     log: list[Evaluation] = []
     curve: list[float] = []
     for generation, origins in enumerate(generations(space, start, settings, seed, history)):
-        fitness = _fitness_of(generation, origins, history, objective, executor, book)
-        history |= {candidate: fitness[candidate] for candidate in origins}  # in this order, whichever came first
+        fitness = _fitness_of(generation, origins, history, objective, book)
+        history |= fitness
         log += [Evaluation(generation, candidate, fitness[candidate], origin) for candidate, origin in origins.items()]
         best = min(history, key=history.__getitem__)
         curve.append(history[best])
@@ -178,25 +173,27 @@ def run(
 
 
 def _fitness_of(
-    generation: int,
-    origins: dict[Candidate, str],
-    history: dict[Candidate, float],
-    objective: Objective,
-    executor: Executor | None,
-    book: Journal,
-) -> dict[Candidate, float]:
+    generation: int, origins: dict[Candidate, str], history: dict[Candidate, float], objective: Objective, book: Journal
+) -> dict[Candidate, float]:  # fmt: skip
     """The fitness of a generation, from the journal or the objective."""
-    fitness = {candidate: _ranked(book.known[candidate]) for candidate in origins if candidate in book.known}
-    missing = [candidate for candidate in origins if candidate not in fitness]
-    if missing:
+    if any(candidate not in book.known for candidate in origins):
         book.check_tried(history.keys() | origins.keys())
-
-    def record(candidate: Candidate, value: float) -> None:
+    fitness = {}
+    for candidate, origin in origins.items():
+        if candidate in book.known:
+            fitness[candidate] = _ranked(book.known[candidate])
+            continue
+        value = _number(objective(candidate))
         fitness[candidate] = _ranked(value)
-        book.add(Evaluation(generation, candidate, fitness[candidate], origins[candidate]), value)
-
-    evaluate(objective, missing, executor, record)
+        book.add(Evaluation(generation, candidate, fitness[candidate], origin), value)
     return fitness
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor of several numbers
+        raise ValueError(f"objective must return one number, got {value!r}") from error
 
 
 def _ranked(value: float) -> float:

@@ -25,15 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from posenc.frequencies.host import first_incomplete_pair
-from posenc.search.evaluate import Objective
 from posenc.search.evolution import Settings
-from posenc.search.longrope import Progress, Result, check_problem, run
+from posenc.search.longrope import Objective, Progress, Result, check_problem, run
 from posenc.search.moves import Draw
 from posenc.search.space import Candidate, CriticalSpace, Seed
 
@@ -81,7 +79,6 @@ def search_longrope2(
     factor: float,
     seed: int = 0,
     settings: Settings | None = None,
-    executor: Executor | None = None,
     journal: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -90,7 +87,7 @@ def search_longrope2(
     Args:
         objective: gives a number for a `Candidate`, as in `search`; lower is better.
         pairs, base, original_length, factor: of RoPE and of the extension, as in `search`.
-        seed, executor, journal, progress: as in `search`.
+        seed, journal, progress: as in `search`.
         settings: sizes of the evolution; the paper's by default. ``bound`` is 2 unless given.
 
     Returns:
@@ -115,7 +112,7 @@ def search_longrope2(
     result = run(
         objective, space, _population(space, factor, seed),
         {"method": "longrope2", **problem, "seed": seed, **asdict(replace(settings, bound=bound))},
-        seed=seed, settings=settings, executor=executor, journal=journal, progress=progress,
+        seed=seed, settings=settings, journal=journal, progress=progress,
     )  # fmt: skip
     return replace(result, critical=space.choice(Candidate(result.factors, 0)))
 

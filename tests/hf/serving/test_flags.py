@@ -12,7 +12,7 @@ import torch
 
 from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import Resonance
-from posenc.hf import preset, read_rope
+from posenc.hf import extend_config, preset, read_rope
 from posenc.hf.config.block_schema import keys_of
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
@@ -35,6 +35,7 @@ from posenc.hf.serving.table import (
     versions,
 )
 from posenc_cli import run
+from tests.hf.extend.ten_models import PUBLISHED
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 500000.0}
 YARN = YaRN(4.0, original_length=8192)
@@ -117,6 +118,9 @@ def test_an_unchanged_model_is_served_at_what_it_declares() -> None:
     """Llama 3.2's factor of 32 says less than a length: 32 times 8,192 is twice what the model declares."""
     for name, declared in (("llama-3.2", "131072"), ("llama-3.1", "131072"), ("gpt-oss", "131072")):
         assert serve_flags(read_rope(preset(name)))[0].words == ("--max-model-len", declared)
+    for longest in (1010000, 2**20):  # the first is what Qwen3.5's card names, with a factor for the second
+        extended = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], longest).config
+        assert serve_flags(read_rope(extended))[0].words == ("--max-model-len", str(longest))
 
 
 def test_sglang_merges_so_that_every_key_of_the_file_is_said_anew() -> None:
@@ -294,22 +298,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_layers_without_rotation_by_code_leave_one_block() -> None:
     """vLLM's and SGLang's classes of Cohere 2 take one block; a block by kind, with null, they refuse."""
-    from tests.golden import configs
-
-    published = {line["model"]: line["config"] for line in configs("published_configs")}
     for model in ("CohereForAI/c4ai-command-r7b-12-2024", "LGAI-EXAONE/EXAONE-4.0-32B", "arcee-ai/Trinity-Mini"):
-        for result in list(overridden(published[model]).values())[:2]:
+        for result in list(overridden(PUBLISHED[model]).values())[:2]:
             block = json.loads(result.words[1])["rope_parameters"]
             assert "rope_type" in block
             assert None not in [value for key, value in block.items() if key.endswith("attention")]
-    laguna = overridden(published["poolside/Laguna-XS.2"])["vllm"]
+    laguna = overridden(PUBLISHED["poolside/Laguna-XS.2"])["vllm"]
     blocks = json.loads(laguna.words[1])["rope_parameters"]
     assert [blocks[kind]["partial_rotary_factor"] for kind in ("full_attention", "sliding_attention")] == [0.5, 1.0]
-    gemma = {each.engine: each for each in serve_flags(read_rope(published["google/gemma-2-9b"]).with_rope(
+    gemma = {each.engine: each for each in serve_flags(read_rope(PUBLISHED["google/gemma-2-9b"]).with_rope(
         RoPE(256, scaling=YARN)), exact=True)}  # fmt: skip
     assert "hands no rope block on" in gemma["sglang"].text
     assert gemma["vllm"].words
-    exaone = overridden(published["LGAI-EXAONE/EXAONE-4.0-32B"])["llama.cpp"]
+    exaone = overridden(PUBLISHED["LGAI-EXAONE/EXAONE-4.0-32B"])["llama.cpp"]
     assert "sliding_attention layers rotate" in exaone.text
 
 

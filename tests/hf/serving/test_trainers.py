@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from posenc import LongRoPE, RoPE, YaRN
-from posenc.hf import read_rope, serve_flags
-from posenc.hf.serving.lines import TRAINERS, Serving, trainer_line
+from posenc.hf import extend_config, read_rope, serve_flags
+from posenc.hf.serving import lines
+from posenc.hf.serving.lines import TRAINERS, Line, Serving, trainer_line
 from posenc.hf.serving.settings import gain_of_yarn
 from posenc_cli import run
 
@@ -105,6 +108,21 @@ def test_the_gain_as_a_pair_of_scales(keys: dict[str, float]) -> None:
 
     assert gain == pytest.approx(float(YaRN(4.0, original_length=8192, **keys).gain))
     assert m(scale) / m(all_dim) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(("kind", "names"), [("engines", "ENGINES"), ("trainers", "TRAINERS")])
+def test_another_engine_or_trainer_is_one_file_and_its_name(
+    kind: str, names: str, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType(f"posenc.hf.serving.{kind}.my_own")
+    module.COLUMN, module.line = "my_own", lambda serving: Line("my-own", "1", f"run {serving.length}", None, "new")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(lines, names, (*getattr(lines, names), "my-own"))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA31))
+    assert run(["serve", str(tmp_path), "--for", "my-own"]) == 0
+    assert capsys.readouterr().out == "my-own 1: run 131072   (new)\n"
+    served = [each.engine for each in extend_config(LLAMA31, 2**20).engines]
+    assert ("my-own" in served) == (kind == "engines")
 
 
 def test_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

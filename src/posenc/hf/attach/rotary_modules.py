@@ -107,7 +107,7 @@ class RotaryModules:
         if (known := planned_method(method)) is not None:
             try:
                 start = None if original_length == self.original_length else original_length
-                plan = plan_extension(self.read.config, length, known, start)
+                plan = plan_extension(self.read.facts, length, known, start)
             except Refused:  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
                 return scaled_config(self, method, original_length, length)
             if plan.change is not None:
@@ -125,7 +125,7 @@ class RotaryModules:
     @property
     def original_length(self) -> int | None:
         """Tokens that the model reaches by its configuration, from which every method here starts."""
-        return start_of(self.read.text_config)
+        return start_of(self.read.facts)
 
     def long_range_ropes(self, original_length: int) -> dict[str, RoPE]:
         """The rotations of layers that attend beyond the training length, by kind of layers.

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.config.facts import check_meaning
+from posenc.hf.config.facts import check_meaning, misread
 from posenc.hf.config.parse import Layers, Reading
 from posenc.hf.config.rope_config import check_rotations, check_version, read_rope
-from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
-from posenc.hf.config.text_config import find_text_config
 from posenc.hf.config.write import (
     NoOldFormError,
     Spelling,
@@ -31,7 +29,6 @@ from posenc.hf.config.write import (
     extended_length,
     keys_in_version,
     meaning,
-    misread,
 )
 from posenc.hf.families import FAMILIES, RotationRules
 from posenc.hf.json_text import REMOVED, edited
@@ -107,8 +104,8 @@ def convert_config(
         raise ValueError(f"{files.model} is a GGUF file, whose keys have one spelling; a config.json is needed")
     if in_place or out is not None:
         files.check_writable(None if out is None else Path(out))
-    read_rope(files.config)  # raises for whatever cannot be understood, and names the key
-    text_config, reason = find_text_config(files.config), ""
+    facts = read_rope(files.config).facts  # raises for whatever cannot be understood, and names the key
+    text_config, reason = facts.text, ""
     try:
         changes = changes_to(target, text_config)
     except NoOldFormError as error:
@@ -119,8 +116,7 @@ def convert_config(
     text = edited(files.texts[CONFIG], paths)
     config: Config = json.loads(text)
     try:
-        read_rope(config)
-        if wrong := misread(config, meaning(text_config, find_rope_blocks(text_config))):
+        if wrong := misread(read_rope(config).facts, meaning(text_config, facts.blocks)):
             raise ValueError(f"{', '.join(wrong)} would be read back as another, so the config is not converted")
     except ValueError as error:
         if target != "both":

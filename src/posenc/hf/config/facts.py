@@ -13,9 +13,10 @@ There is one notion of each length. *Declared* is what the file says of the mode
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from posenc.arguments import one_line
 from posenc.frequencies.host import steps_of
@@ -34,7 +35,7 @@ from posenc.hf.config.layers import (
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading, rope_of
 from posenc.hf.config.posenc_config import DEFAULTS, is_posenc_config
-from posenc.hf.config.rope_keys import RopeBlock, find_rope_blocks
+from posenc.hf.config.rope_keys import ALL, RopeBlock, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope
 from posenc.hf.config.text_config import (
     TextConfig,
@@ -45,6 +46,7 @@ from posenc.hf.config.text_config import (
     max_length,
     width_key,
 )
+from posenc.hf.config.write import meaning
 from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding
 from posenc.hf.limits import is_count
@@ -258,3 +260,28 @@ def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
         if kind not in layers or kind not in written or not equivalent(expected, written_rope):
             back, expected_text = (one_line(rope) for rope in (written_rope, expected))
             raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")
+
+
+def misread(read: ModelFacts, meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()) -> list[str]:
+    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
+
+    Args:
+        read: the written config, which may not be readable.
+        meant: as `meaning` has it.
+        by_length: kinds whose original length may follow the declared one.
+    """
+    try:
+        said = meaning(read.text, read.blocks)
+    except ValueError as error:
+        return [one_line(error)]
+    wrong = []
+    for kind, values in meant.items():
+        other = said.get(kind)
+        if other is None:
+            wrong.append(f"{kind}: the rotation")
+            continue
+        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
+        if kind in by_length:
+            different.discard("original_max_position_embeddings")
+        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
+    return wrong

@@ -221,8 +221,8 @@ class RopeConfig:
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return _rope_config({**self.rotations, **check_rotations("rope", rope)}, self.facts)
-        return _rope_config({kind: old and rope for kind, old in self.rotations.items()}, self.facts)
+            return rope_config_of({**self.rotations, **check_rotations("rope", rope)}, self.facts)
+        return rope_config_of({kind: old and rope for kind, old in self.rotations.items()}, self.facts)
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
@@ -231,7 +231,7 @@ class RopeConfig:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
         layers = scale_frequencies(self.rotations, factors, max_length(self.text_config))
-        return _rope_config(layers, self.facts)
+        return rope_config_of(layers, self.facts)
 
     def like(self, config: Source) -> RopeConfig:
         """Another configuration, read in the way that this one was."""
@@ -288,7 +288,7 @@ class RopeConfig:
         return {**without_rope(text_config, rope_blocks), **keys}
 
 
-def _rope_config(layers: Layers, facts: ModelFacts) -> RopeConfig:
+def rope_config_of(layers: Layers, facts: ModelFacts) -> RopeConfig:
     """The configuration that was read, with these rotations."""
     config = RopeConfig(layers, facts.config, facts.reading)
     # Fills the cached property, which no argument of a caller can do.
@@ -328,7 +328,7 @@ def read_rope(
         facts.check()
     except ValueError as error:
         raise form.in_source_terms(error) from error
-    return _rope_config(layers, facts)
+    return rope_config_of(layers, facts)
 
 
 def rope_from_config(

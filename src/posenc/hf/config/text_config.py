@@ -34,6 +34,9 @@ _OTHER_WIDTHS = (  # of models without rotation
     ("emb_dim", "n_heads"),
 )
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")
+OTHER_LENGTHS = (  # keys that repeat or contradict the declared length
+    "model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len",
+)  # fmt: skip
 
 
 _LLAMA = RotationRules()

@@ -3,7 +3,7 @@
     write_rotations   RoPE → the places where the old values stand, so that a file keeps its spelling
     changes_to        a file's own blocks → keys to set or to remove for a spelling
     keys_in_version   RoPE → keys from nothing
-    misread           what a written config says otherwise than was meant
+    meaning           what a config says, for a comparison with what was meant
 
 Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling`` (null where nothing is scaled). Version 5:
 all of it in ``rope_parameters``, one block for each kind of layers where they differ. A config with both is read alike
@@ -24,7 +24,7 @@ from dataclasses import replace
 from math import inf, nextafter
 from typing import Any, Literal
 
-from posenc.arguments import one_line, shown
+from posenc.arguments import shown
 from posenc.frequencies.by_parts import NTKByParts
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
@@ -36,7 +36,7 @@ from posenc.hf.config.block_schema import PRESERVED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.rope_keys import ALL, BLOCKS, Path, RopeBlock, at, find_rope_blocks, share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
-from posenc.hf.config.text_config import TextConfig, find_text_config, head_dim, length_key
+from posenc.hf.config.text_config import TextConfig, head_dim, length_key
 from posenc.hf.families.family import RotationRules
 from posenc.hf.json_text import REMOVED
 from posenc.hf.sources.load import Config
@@ -454,29 +454,3 @@ def meaning(text_config: TextConfig, blocks: list[RopeBlock]) -> dict[str, dict[
             values["trained length"] = block.longest
         result[block.kind] = values
     return result
-
-
-def misread(config: Config, meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()) -> list[str]:
-    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
-
-    Args:
-        config: the whole config.
-        meant: as `meaning` has it.
-        by_length: kinds whose original length may follow the declared one.
-    """
-    try:
-        text_config = find_text_config(config)
-        said = meaning(text_config, find_rope_blocks(text_config))
-    except ValueError as error:
-        return [one_line(error)]
-    wrong = []
-    for kind, values in meant.items():
-        other = said.get(kind)
-        if other is None:
-            wrong.append(f"{kind}: the rotation")
-            continue
-        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
-        if kind in by_length:
-            different.discard(_ORIGINAL)
-        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
-    return wrong

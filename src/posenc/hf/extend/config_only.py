@@ -167,35 +167,39 @@ def extend_config(
 
 def _extended(files: ConfigFiles, length: int, method: str, original: int | None, folder: str) -> ConfigExtension:
     config = files.config
-    read_rope(config)  # raises for whatever cannot be understood, and names the key
-    plan = plan_extension(config, length, method, original)
-    text_config, declared = plan.text_config, plan.declared
-    if plan.change is None:
+    facts = read_rope(config).facts  # raises for whatever cannot be understood, and names the key
+    plan = plan_extension(facts, length, method, original)
+    text_config, declared = facts.text, plan.declared
+    if plan.after is None:
         return ConfigExtension(files.model, length, declared, plan, config, {}, {}, "", (), plan.notes, ())
     changed: dict[str, dict[KeyPath, Any]] = {
         CONFIG: {(*text_config.path, *path): new for path, new in plan.keys.items()}
     }
     every_note = [*plan.notes, *_notes(config, plan, files)]
-    for name, (key, new, note) in _cutting_lengths(files, length, declared).items():
+    for name, (key, new, note) in cutting_lengths(files, length, declared).items():
         if new is not None:
             changed[name] = {(key,): new}
         every_note += [note] if note else []
     if files.is_gguf:
-        texts, changed_config, diff = {}, plan.applied_to(config), ""
+        texts, changed_config, diff = {}, plan.after.config, ""
     else:
         texts = {name: edited(files.texts[name], values) for name, values in changed.items()}
         changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
-    lines = serving_lines(Serving(read_rope(changed_config), length, folder, gguf=files.gguf))
+    lines = serving_lines(Serving(plan.after, length, folder, gguf=files.gguf))
     return ConfigExtension(
         files.model, length, declared, plan, changed_config, changed, texts, diff, tuple(_costs(plan, folder)),
         tuple(dict.fromkeys(every_note)), lines,
     )  # fmt: skip
 
 
-def _cutting_lengths(
+def cutting_lengths(
     files: ConfigFiles, length: int, declared: int | None
 ) -> dict[str, tuple[str, int | None, str]]:  # fmt: skip
-    """By file, its key of a length, the value that no longer cuts texts, and a note."""
+    """By file, its key of a length, the value that no longer cuts texts, and a note.
+
+    ``max_length`` of the generation settings ends prompt and answer together; below the declared length it is a limit
+    that somebody chose, and stays.
+    """
     result: dict[str, tuple[str, int | None, str]] = {}
     for name, key in _CUTTING.items():
         value = files.side(name).get(key)
@@ -210,7 +214,7 @@ def _cutting_lengths(
 
 
 def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
-    notes, text_config = [], plan.text_config
+    notes, text_config = [], plan.facts.text
     recipe, model_type = plan.documented, config.get("model_type")
     if recipe is not None and model_type not in (None, *recipe.model_types):
         notes.append(

@@ -221,7 +221,7 @@ def extend(
         source = Path(str(model)) if is_folder_of_transformers(Path(str(model)), live) and not is_replaced else None
     rotations = RotaryModules(live)
     if name == AUTO:
-        plan = plan_extension(rotations.read.config, length, AUTO, original_length)
+        plan = plan_extension(rotations.read.facts, length, AUTO, original_length)
         if plan.change is None:
             raise ValueError(f"length: {plan.title}")
         name, planned = str(plan.method), rotations.config_of(plan)

@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from posenc.arguments import one_line
 from posenc.frequencies.modules import LongRoPE
 from posenc.hf.atomic_write import naming_target
+from posenc.hf.config.convert import convert_config
 from posenc.hf.config.rope_config import read_rope
-from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
-from posenc.hf.config.write import changes_to
-from posenc.hf.serving.lines import Serving, engine_lines
+from posenc.hf.extend.config_only import cutting_lengths
+from posenc.hf.json_text import edited
+from posenc.hf.plan.reread import misread_by_transformers
+from posenc.hf.serving.lines import Serving
 from posenc.hf.serving.lines import serving_lines as lines_of
-from posenc.hf.sources.config_files import Link, link_file
+from posenc.hf.sources.config_files import Link, link_file, read_files
 from posenc.hf.sources.load import Config, load
 from posenc.hf.sources.tensor_files import shards_of
 
@@ -156,27 +156,15 @@ def _save(new: Path, model: Any, source: Path | None) -> str:
 
 
 def _raise_limits(folder: Path, length: int, original_length: int) -> None:
-    """Raise lengths in the other files of the folder at which texts would be cut below the new context length.
-
-    ``model_max_length`` and ``truncation`` cut what the tokenizer reads. ``max_length`` of the generation settings ends
-    prompt and answer together; below the training length it is a limit that somebody chose, and stays.
-    """
-    for name, path, least in (
-        ("tokenizer_config.json", ("model_max_length",), 0),
-        ("tokenizer.json", ("truncation", "max_length"), 0),
-        ("generation_config.json", ("max_length",), original_length),
-    ):
-        file = folder / name
-        if not file.exists():
-            continue
-        content = json.loads(file.read_text(encoding="utf-8"))
-        block = content
-        for key in path[:-1]:
-            block = block.get(key) or {}
-        limit = block.get(path[-1])
-        if isinstance(limit, int) and not isinstance(limit, bool) and least <= limit < length:
-            block[path[-1]] = length
-            file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Raise lengths in the other files of the folder at which texts would be cut below the new context length."""
+    files = read_files(folder)
+    for name, (key, limit, _) in cutting_lengths(files, length, original_length).items():
+        if limit is not None:
+            (folder / name).write_text(edited(files.texts[name], {(key,): limit}), encoding="utf-8")
+    tokenizer = folder / "tokenizer.json"
+    if (files.tokenizer_limit() or length) < length:
+        text = tokenizer.read_text(encoding="utf-8")
+        tokenizer.write_text(edited(text, {("truncation", "max_length"): length}), encoding="utf-8")
 
 
 def with_gains(config: Config) -> Config:
@@ -207,33 +195,12 @@ def with_gains(config: Config) -> Config:
 
 
 def with_both_versions(config: Config) -> Config:
-    """A configuration of version 5 with version 4's keys added; unchanged where version 4 cannot express it."""
-    text_config = find_text_config(config)
+    """A configuration of version 5 with version 4's keys added; unchanged where some reader would misread both."""
     try:
-        added = changes_to("both", text_config)
+        both = convert_config(config).config
     except ValueError:
         return config
-    both = with_text_config(config, text_config, {**text_config.config, **added})
-    return both if _means_the_same(both, config) else config
-
-
-def _means_the_same(both: Config, config: Config) -> bool:
-    """Whether posenc and the installed transformers read both alike: some families misread the other version's keys."""
-    try:
-        rotations = [read_rope(each).layers for each in (both, config)]
-        alike = all(equivalent(rotations[0][kind], rotations[1][kind]) for kind in rotations[1])
-        if not alike or find_text_config(config).model_type not in CONFIG_MAPPING:  # which only posenc can read then
-            return alike
-        transformers_blocks = [_as_transformers_reads(each) for each in (both, config)]
-    except ValueError:
-        return False
-    return bool(transformers_blocks[0] == transformers_blocks[1])
-
-
-def _as_transformers_reads(config: Config) -> Any:
-    without_posenc = {key: value for key, value in config.items() if key != "posenc"}
-    parsed = AutoConfig.for_model(**json.loads(json.dumps(without_posenc)))
-    return find_text_config(parsed.to_dict()).config.get("rope_parameters")
+    return config if misread_by_transformers(both) else both
 
 
 def serving_lines(config: Config, folder: str, length: int, *, trained: bool = False) -> str:
@@ -245,11 +212,11 @@ def serving_lines(config: Config, folder: str, length: int, *, trained: bool = F
         length: tokens.
         trained: whether its weights were changed, so that the original ones are of no use.
     """
-    written = with_both_versions(with_gains({key: value for key, value in config.items() if key != "posenc"}))
+    read = read_rope(with_both_versions(with_gains({key: value for key, value in config.items() if key != "posenc"})))
     lines = [f"# Serving {folder} with {length:,} tokens"]
-    every = [*engine_lines(written, length, folder)]
+    every = [*lines_of(Serving(read, length, folder))]
     if not trained:
-        original = Serving(read_rope(written), length, "ORIGINAL", overridden=True)
+        original = Serving(read, length, "ORIGINAL", overridden=True)
         every += [line._replace(engine=f"{line.engine}, by flags") for line in lines_of(original)]
     for line in every:
         commands = [f"    {command}" for command in line.command.split("; ") if command]

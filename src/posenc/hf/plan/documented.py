@@ -110,7 +110,7 @@ def documented_for(model_type: str, declared: int | None, base: float) -> Docume
 def documented_block(model_type: str, block: Block) -> Documented | None:
     """The authors' recipe that a block follows already; else None."""
     for recipe in DOCUMENTED:
-        same = (block["rope_type"], block["rope_theta"]) == (recipe.method, recipe.base)
+        same = (block.get("rope_type"), block.get("rope_theta")) == (recipe.method, recipe.base)
         if (
             model_type in recipe.model_types
             and same

@@ -1,6 +1,6 @@
 """The one plan of a longer context: what to write into a config, or why nothing can be written and what to do instead.
 
-    plan_extension(find_text_config(config), 131072)
+    plan_extension(config, 131072)
 
 `posenc recommend`, `posenc extend` with and without ``--config-only``, and `posenc serve` print what it says.
 The authors' recipe comes first (`posenc.hf.plan.documented`), up to the length that they name. Beyond it, and for
@@ -31,20 +31,21 @@ from typing import Any, Literal
 
 from posenc.arguments import check_whole, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
-from posenc.hf.config.layers import layer_kinds, window_of
-from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
+from posenc.hf.config.facts import ModelFacts, misread
+from posenc.hf.config.layers import LayerFacts
+from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, rope_of
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
-from posenc.hf.config.rope_keys import ALL, RopeBlock, at, find_rope_blocks
+from posenc.hf.config.rope_config import RopeConfig, rope_config_of
+from posenc.hf.config.rope_keys import ALL, RopeBlock, at
 from posenc.hf.config.rotation import text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, block_of
-from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
-from posenc.hf.config.write import given_blocks, meaning, misread, places, put, version_5
-from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
+from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key
+from posenc.hf.config.write import given_blocks, meaning, places, put, version_5
+from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.plan.documented import MSCALES, Documented, documented_block, documented_for
-from posenc.hf.rules.keys import OTHER_LENGTHS
 from posenc.hf.sources.load import Config
 
 AUTO = "auto"
@@ -110,21 +111,23 @@ class Plan:
     """How a model reaches a length.
 
     Attributes:
-        text_config: that the plan is for.
+        facts: of the config that the plan is for.
         length: new context length, in tokens.
         declared: length that the config declares, in tokens; None: it declares none.
         start: tokens that the model reaches without the plan: the original length of a config without a scaling, the
             declared one of a config with a scaling; None: neither is known.
+        after: the config with the new values, read again; None where nothing is written.
         keys: new values by their paths in the text config.
         change: what to tell of them: the first, or that the declared length alone changes; None: the config reaches
             the length as it is.
         notes: what a reader should know.
     """
 
-    text_config: TextConfig
+    facts: ModelFacts
     length: int
     declared: int | None
     start: int | None
+    after: RopeConfig | None = None
     keys: Mapping[KeyPath, Any] = field(default_factory=dict)
     change: BlockChange | None = None
     notes: tuple[str, ...] = ()
@@ -165,7 +168,7 @@ class Plan:
 
     def applied_to(self, config: Config) -> Config:
         """The whole config that the plan is for, with its keys."""
-        return _applied(config, self.text_config, self.keys)
+        return _applied(config, self.facts.text, self.keys)
 
     def command(self, model: str, out: str = "DIR") -> str:
         """The command that writes it."""
@@ -201,11 +204,13 @@ def planned_method(method: object) -> str | None:
     return name if name in METHODS else None
 
 
-def plan_extension(config: Config, length: int, method: str = AUTO, original_length: int | None = None) -> Plan:
+def plan_extension(
+    config: Config | ModelFacts, length: int, method: str = AUTO, original_length: int | None = None
+) -> Plan:
     """Plan how a model reaches a length by its config.
 
     Args:
-        config: in Hugging Face's keys, as `posenc.hf.read_rope` can read it.
+        config: in Hugging Face's keys, as `posenc.hf.read_rope` can read it; or what was read from it.
         length: new context length, in tokens.
         method: one of `METHODS`.
         original_length: training length in tokens, where the config says another.
@@ -218,22 +223,19 @@ def plan_extension(config: Config, length: int, method: str = AUTO, original_len
     check_whole("length", length, most=TOKENS)
     if original_length is not None:
         check_whole("original_length", original_length, most=TOKENS)
-    text_config = find_text_config(config)
-    _check_rotation_limits(config, text_config)
-    declared, blocks = max_length(text_config), find_rope_blocks(text_config)
-    rotating = [block for block in blocks if block.values is not None]
+    facts = config if isinstance(config, ModelFacts) else ModelFacts(config)
+    _check_rotation_limits(facts)
+    text_config, declared = facts.text, facts.declared
+    rotating = [block for block in facts.blocks if block.values is not None]
     unscaled = all(block.effective.get("rope_type", _UNSCALED) == _UNSCALED for block in rotating)
-    start = start_of(text_config, original_length)
-    plan = Plan(text_config, length, declared, start)
+    plan = Plan(facts, length, declared, start_of(facts, original_length))
     if declared is not None and length <= declared and not (
         unscaled and original_length is not None and length > original_length
     ):  # fmt: skip
         return replace(plan, notes=_declared_notes(rotating, declared))
-    reaching = [block for block in rotating if _reaches(text_config, blocks, block, original_length or declared)]
-    changes = tuple(
-        (block, _change_of(text_config, block, length, method, original_length, declared)) for block in reaching
-    )
-    change = changes[0][1] if changes else _without_rotation(text_config, blocks)
+    reaching = [block for block in rotating if _reaches(facts, block, original_length or declared)]
+    changes = tuple((block, _change_of(facts, block, length, method, original_length)) for block in reaching)
+    change = changes[0][1] if changes else _without_rotation(facts)
     if change.factor is not None and change.factor > TIMES:
         times = f"{length:,} tokens are {change.factor:,.0f} times the original length, and the most is {TIMES:,}"
         raise Refused("too many times", f"length: {times}", "check --length and the length that the config declares")
@@ -245,11 +247,11 @@ def plan_extension(config: Config, length: int, method: str = AUTO, original_len
     lengths: dict[KeyPath, Any] = {}
     if change.method != "dynamic":  # which transformers starts from the declared length
         lengths = {(key,): length for key in (length_key(text_config), *copies)}
-    keys, respelled = _keys_that_hold(config, text_config, blocks, changes, lengths)
-    return replace(plan, keys=keys, change=change, notes=(*change.notes, *stay, *respelled, *others))
+    keys, after, respelled = _keys_that_hold(facts, changes, lengths)
+    return replace(plan, keys=keys, after=after, change=change, notes=(*change.notes, *stay, *respelled, *others))
 
 
-def plan_or_refusal(config: Config, length: int) -> Plan | Refused:
+def plan_or_refusal(config: Config | ModelFacts, length: int) -> Plan | Refused:
     """The plan of a config for a length, or why there is none: for what prints either."""
     try:
         return plan_extension(config, length)
@@ -257,13 +259,12 @@ def plan_or_refusal(config: Config, length: int) -> Plan | Refused:
         return refusal
 
 
-def start_of(text_config: TextConfig, original_length: int | None = None) -> int | None:
+def start_of(facts: ModelFacts, original_length: int | None = None) -> int | None:
     """Tokens that a model reaches by training or by the scaling that it has; None where nothing says.
 
     The length that the authors' recipe counts from, where there is one: it need not be the declared one.
     """
-    declared = max_length(text_config)
-    blocks = [block for block in find_rope_blocks(text_config) if block.values is not None]
+    declared, blocks = facts.declared, [block for block in facts.blocks if block.values is not None]
     if original_length is not None or not blocks:
         return original_length or declared
     scaled = [block.effective for block in blocks if block.effective.get("rope_type", _UNSCALED) != _UNSCALED]
@@ -273,17 +274,18 @@ def start_of(text_config: TextConfig, original_length: int | None = None) -> int
             for values in scaled if values["rope_type"] in ("yarn", "longrope")
         ]  # fmt: skip
         return max([*reached, declared or 0]) or None
-    recipe = documented_for(text_config.model_type, declared, blocks[0].effective["rope_theta"])
+    recipe = documented_for(facts.model_type, declared, blocks[0].effective["rope_theta"])
     return recipe.original if recipe is not None else declared or blocks[0].trained
 
 
-def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
+def _check_rotation_limits(facts: ModelFacts) -> None:
     """Raise `Refused`, with what limits the length, where a model does not rotate queries and keys by its config."""
-    if is_posenc_config(config) or attached_names(config) is not None:
+    text_config = facts.text
+    if is_posenc_config(facts.config) or attached_names(facts.config) is not None:
         reason = "the encodings of this model are posenc's own, and no rope block decides"
         raise Refused("encodings of posenc", reason, "see posenc.hf.attach")
-    if schemes := position_schemes(text_config, config):
-        _refuse_schemes(text_config, schemes)
+    if facts.schemes:
+        _refuse_schemes(text_config, facts.schemes)
     if text_config.rotation.fixed:
         reason = f"{text_config.model_type}: its code fixes the frequencies, whatever a config says"
         raise Refused("fixed frequencies", reason, _REMAP)
@@ -317,53 +319,45 @@ def _refuse_schemes(text_config: TextConfig, schemes: tuple[SchemeFacts, ...]) -
     raise Refused("no positions", reason, "test the length as it is, and fine-tune there where it fails")
 
 
-def _reaches(text_config: TextConfig, blocks: list[RopeBlock], block: RopeBlock, original: int | None) -> bool:
+def _reaches(facts: ModelFacts, block: RopeBlock, original: int | None) -> bool:
     """Whether a layer that a block rotates attends to tokens further away than the original length."""
-    keys = text_config.rotation.kinds
+    keys = facts.text.rotation.kinds
     if block.kind in keys and not keys[block.kind].scaled and any(other.scaled for other in keys.values()):
         return False  # the rotation that the family leaves as it is
-    kinds, unrotated = layer_kinds(text_config), set(layers_without_rope(text_config))
-    named = {other.kind for other in blocks if other.kind != ALL and other is not block}
-    rotated = {
-        kind for layer, kind in enumerate(kinds)
-        if kind not in NO_ATTENTION and layer not in unrotated and (kind == block.kind or kind not in named)
-        and (block.kind == ALL or kind == block.kind or block.kind not in kinds)
-    }  # fmt: skip
-    if not kinds:
-        rotated = {block.kind}
-    windows = [None if kind in _COMPRESSED else window_of(text_config, kind)[0] for kind in rotated]
+    windows = [_window(layer) for layer in _layers(facts) if layer.spec is facts.rotations[block.kind]]
     return any(window is None or (original is not None and window > original) for window in windows)
 
 
-def _without_rotation(text_config: TextConfig, blocks: list[RopeBlock]) -> BlockChange:
+def _layers(facts: ModelFacts) -> list[LayerFacts]:
+    return [layer for layer in facts.layers or facts.distinct_layers if layer.attends]
+
+
+def _window(layer: LayerFacts) -> int | None:
+    return None if layer.kind in _COMPRESSED else layer.window
+
+
+def _without_rotation(facts: ModelFacts) -> BlockChange:
     """The declared length alone, where layers without rotation reach beyond the windows of the others.
 
     Raises:
         Refused: where every layer attends within a window.
     """
-    kinds, unrotated = layer_kinds(text_config), set(layers_without_rope(text_config))
-    still = {block.kind for block in blocks if block.values is None}
-    free = [
-        layer for layer, kind in enumerate(kinds)
-        if (layer in unrotated or kind in still) and kind not in NO_ATTENTION
-        and window_of(text_config, kind)[0] is None
-    ]  # fmt: skip
-    windows = sorted({size for kind in kinds if (size := window_of(text_config, kind)[0]) is not None})
-    widest = f"{windows[-1]:,} tokens" if windows else "its layers' own pattern"
+    windows = [_window(layer) for layer in _layers(facts)]
+    free = sum(layer.spec is None and _window(layer) is None for layer in _layers(facts))
+    widest = max((window for window in windows if window is not None), default=None)
+    within = "its layers' own pattern" if widest is None else f"{widest:,} tokens"
     if not free:
         reason = (
-            f"length: rotation does not limit {text_config.model_type}: every layer attends within a window of "
-            f"{widest}, so that no distance is new"
+            f"length: rotation does not limit {facts.model_type}: every layer attends within a window of {within}, so "
+            "that no distance is new"
         )
         raise Refused("windows", reason, "the window limits what a layer attends to, and widening it needs training")
-    text = f"layers that rotate attend within {widest}, and the {len(free)} layers that attend further have no rotation"
+    text = f"layers that rotate attend within {within}, and the {free} layers that attend further have no rotation"
     return BlockChange({}, "none", notes=(f"{text}: the rope block stays as it is",))
 
 
-def _change_of(
-    text_config: TextConfig, block: RopeBlock, length: int, method: str, original: int | None, declared: int | None
-) -> BlockChange:
-    values = block.effective
+def _change_of(facts: ModelFacts, block: RopeBlock, length: int, method: str, original: int | None) -> BlockChange:
+    values, text_config, declared = block.effective, facts.text, facts.declared
     if values.get("rope_type", _UNSCALED) != _UNSCALED:
         if declared is None:
             key = text_config.key_path(length_key(text_config))
@@ -541,9 +535,9 @@ Changes = tuple[tuple[RopeBlock, BlockChange], ...]
 
 
 def _keys_that_hold(
-    config: Config, text_config: TextConfig, blocks: list[RopeBlock], changes: Changes, lengths: Mapping[KeyPath, Any]
-) -> tuple[dict[KeyPath, Any], tuple[str, ...]]:
-    """New values by their paths in the text config, with a note on their spelling; each read again before it counts.
+    facts: ModelFacts, changes: Changes, lengths: Mapping[KeyPath, Any]
+) -> tuple[dict[KeyPath, Any], RopeConfig, tuple[str, ...]]:
+    """New values by their paths in the text config, what is read from them, and a note on their spelling.
 
     The spelling of the file stays where it can say what is meant. Where a block of version 4 would scale other layers
     too (ModernBERT) or none (MiMo-V2), the blocks of all kinds of layers are written in the spelling of version 5.
@@ -551,6 +545,7 @@ def _keys_that_hold(
     Raises:
         Refused: where no spelling is read back as it is meant.
     """
+    text_config, blocks = facts.text, facts.blocks
     new = {block.kind: change.keys for block, change in changes}
     after = [
         block if block.values is None else replace(block, values={**block.values, **new.get(block.kind, {})})
@@ -563,14 +558,16 @@ def _keys_that_hold(
         for block, change in changes:
             keys |= _keys_of(text_config, block, change)
         keys |= lengths
-        wrong = misread(_applied(config, text_config, keys), meant, stay)
+        read = ModelFacts(_applied(facts.config, text_config, keys))
+        wrong = misread(read, meant, stay)
         if not wrong:
-            return keys, ()
+            return keys, rope_config_of(read.as_read, read), ()
     keys = {("rope_parameters",): version_5(given_blocks(text_config, after), text_config.rotation), **lengths}
     if text_config.get("rope_scaling") is not None:
         keys[("rope_scaling",)] = REMOVED
-    if len(blocks) > 1 and not misread(_applied(config, text_config, keys), meant, stay):
-        return keys, (_BY_KIND,)
+    read = ModelFacts(_applied(facts.config, text_config, keys))
+    if len(blocks) > 1 and not misread(read, meant, stay):
+        return keys, rope_config_of(read.as_read, read), (_BY_KIND,)
     reason = f"{text_config.model_type}: the new block would be read back with another {', '.join(wrong)}"
     raise Refused("read otherwise", reason, _REMAP)
 

@@ -13,7 +13,7 @@ from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.rope_keys import BLOCKS, OUTSIDE, RopeBlock, at
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.config.text_config import TextConfig, length_key, max_length
+from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key, max_length
 from posenc.hf.families import FAMILIES, Family
 from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding
@@ -21,11 +21,6 @@ from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.rules.case import BlockRule, Case, ConfigRule, in_block
 from posenc.hf.rules.releases import WIDTHS, release_like
 from posenc.hf.sources.load import Config
-
-OTHER_LENGTHS = (
-    "model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len",
-)  # fmt: skip
-"""Keys that repeat or contradict the declared length."""
 
 _SAME = {
     "n_embd": "hidden_size", "d_model": "hidden_size", "n_head": "num_attention_heads",

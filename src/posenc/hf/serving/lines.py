@@ -24,17 +24,17 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.posenc_config import attached_names
-from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.config.write import extended_length
 from posenc.hf.limits import TOKENS
+from posenc.hf.plan.documented import documented_block
 from posenc.hf.serving.beyond import beyond_rotation
-from posenc.hf.serving.table import UNKNOWN, Verdict, newest, spelling_of, verdict
+from posenc.hf.serving.table import UNKNOWN, Verdict, newest, spelling_of, title, verdict
 from posenc.hf.sources.load import Config
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
-_TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
 TRAINERS = ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron")
 _AS_TRANSFORMERS = {"trl": "transformers", "llamafactory": "llama-factory"}  # other names of programs
 BY_FLAGS = ("vllm", "sglang", "llama.cpp")  # engines whose flags say a rotation
@@ -64,7 +64,7 @@ class Line(NamedTuple):
     @property
     def name(self) -> str:
         """The engine with its version."""
-        return f"{_TITLES.get(self.engine, self.engine)} {self.version}".strip()
+        return f"{title(self.engine)} {self.version}".strip()
 
     def __str__(self) -> str:
         said = "; ".join([self.text, *self.notes])
@@ -139,18 +139,6 @@ class Serving:
         return self.versions.get(engine, newest(column))
 
 
-def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") -> tuple[Line, ...]:
-    """A line for each engine that serves a written config.
-
-    Args:
-        config: in Hugging Face's keys.
-        length: tokens to serve.
-        folder: that has the written config and the weights.
-        gguf: path of the source where it is a GGUF file, which llama.cpp alone serves.
-    """
-    return serving_lines(Serving(read_rope(config), length, folder, gguf=gguf))
-
-
 def serve_flags(
     config: RopeConfig,
     *,
@@ -198,13 +186,23 @@ def serve_flags(
     if length is not None and reach is not None and length > reach:
         reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
         return [line for line in _refused(serving, reason) if program in (None, line.engine)]
-    # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
-    reached = extended_length(config.rotations, recipes=serving.changed)
-    declared = max((n for n in (max_length(config.text_config), reached) if n), default=None)
-    serving = replace(serving, length=length or declared)
+    serving = replace(serving, length=length or _meant_length(serving))
     if program in TRAINERS:
         return [trainer_line(serving, program)]
     return [line for line in serving_lines(serving) if program in (None, line.engine)]
+
+
+def _meant_length(serving: Serving) -> int | None:
+    """Tokens that a config is to be served with: as it declares, or what its rotation extends that to."""
+    facts, changed = serving.config.facts, serving.changed
+    declared = max_length(serving.text_config)
+    for block in () if changed or declared is None else facts.blocks:
+        recipe = None if block.values is None else documented_block(facts.model_type, block.effective)
+        if recipe is not None and recipe.factor(declared) == block.effective.get("factor"):
+            return declared  # Qwen3.5's 1,010,000 tokens are less than its factor times the original length
+    # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
+    reached = extended_length(serving.config.rotations, recipes=changed)
+    return max((length for length in (declared, reached) if length), default=None)
 
 
 def serving_lines(serving: Serving) -> tuple[Line, ...]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.text_config import TextConfig
 
+_FILE = Path(__file__).with_name("engine_table.json")
 VLLM, SGLANG, MLX = "vllm", "sglang", "mlx_lm"
 CONVERTER, WRITER, FLAGS = "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags"
 _ONE_CODE = (CONVERTER, WRITER, FLAGS)  # for all model types
@@ -57,18 +58,14 @@ class Remedy(NamedTuple):
         how: "config": other keys; "flag": options of the engine; "tool": a file or plug-in of posenc; "none" where
             nothing that was tried is right.
         what: the change, in words; for "none" what was tried.
-        flags: of the command line; of changed keys the name of the flag that takes them too.
         adds: keys that a config's block needs more, where it needs nothing else.
         only: the texts of the measured case for which the change is right; "": all.
-        gap: from transformers, after the change; None for "none".
     """
 
     how: Literal["config", "flag", "tool", "none"]
     what: str
-    flags: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
     only: str = ""
-    gap: float | None = None
 
     def __str__(self) -> str:
         if self.how == "none":
@@ -219,8 +216,7 @@ def _measures(verdict: Verdict) -> str:
 @lru_cache(maxsize=1)
 def engine_table() -> dict[str, Any]:
     """What engines compute, from ``engine_table.json``: by engine and version."""
-    path = files("posenc.hf.serving").joinpath("engine_table.json")
-    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    table: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
     return table
 
 
@@ -299,19 +295,13 @@ def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, one_code: 
 
 def _of_entry(nothing: EngineResult, entry: Mapping[str, Any], model: str, date: str) -> EngineResult:
     """A result with what an entry of the table says."""
+    tried = entry.get("remedy")
+    remedy = None
+    if tried is not None:
+        remedy = Remedy(tried["how"], tried.get("what", ""), tuple(tried.get("adds", ())), tried.get("only", ""))
     return nothing._replace(
-        state=entry["state"], gap=entry.get("gap"), text=entry.get("text", ""), date=date, model=model,
-        remedy=_remedy(entry.get("remedy")),
-    )  # fmt: skip
-
-
-def _remedy(entry: Mapping[str, Any] | None) -> Remedy | None:
-    if entry is None:
-        return None
-    return Remedy(
-        entry["how"], entry.get("what", ""), tuple(entry.get("flags", ())), tuple(entry.get("adds", ())),
-        entry.get("only", ""), entry.get("gap"),
-    )  # fmt: skip
+        state=entry["state"], gap=entry.get("gap"), text=entry.get("text", ""), date=date, model=model, remedy=remedy
+    )
 
 
 def rows_of_block(block: Block, length: int | None = None) -> list[str]:

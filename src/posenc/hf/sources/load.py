@@ -66,10 +66,10 @@ def _of_file(path: Path, of_diffusers: bool) -> Config:
         raise UnreadableFileError(
             f"config: {path_text(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
         )
-    name = config.get("_class_name")
-    if not of_diffusers and isinstance(name, str) and "model_type" not in config:
-        from posenc.diffusion.models import python_for  # records that no other config needs
+    if not of_diffusers and is_of_diffusers(config):
+        from posenc.diffusion.models import python_for
 
+        name = config["_class_name"]
         raise ValueError(f"config: {path_text(path)} is a {name} of diffusers; {python_for(name, path_text(path))}")
     try:
         return _copied_whole(config)
@@ -125,12 +125,17 @@ def diffusion_config(source: str | Path) -> DiffusionSource | None:
     if not path.exists() or path.suffix != ".json":
         return None
     config = load(path, of_diffusers=True)
-    if "_class_name" not in config:
-        return None
-    from posenc.diffusion.models import TRANSFORMERS  # which only such a file needs
+    return DiffusionSource(config, {}) if is_of_diffusers(config) else None
 
-    known = config["_class_name"] in TRANSFORMERS  # Wan's own files have a model_type as well
-    return DiffusionSource(config, {}) if known or "model_type" not in config else None
+
+def is_of_diffusers(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is one of diffusers; Wan's own files have a model_type as well."""
+    name = config.get("_class_name")
+    if not isinstance(name, str):
+        return False
+    from posenc.diffusion.models import TRANSFORMERS  # records that no other config needs
+
+    return "model_type" not in config or name in TRANSFORMERS
 
 
 def refuse_diffusers(path: Path) -> None:

@@ -11,11 +11,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from posenc.catalogue.studies import Study, StudyRow, studies
-from posenc.recommend.measured import estimate, over_length, page_of
+from posenc.catalogue.studies import Contrast, Mean, Study, StudyRow, studies
 from posenc.recommend.rule import Basis
-from posenc.recommend.sources import SOURCES
+from posenc.recommend.sources import SOURCES as SOURCES_OF_ADVICE
+from posenc.recommend.sources import arxiv, code
 
+SOURCES = {
+    **SOURCES_OF_ADVICE,
+    "sinusoid": arxiv("Vaswani et al.", "1706.03762", "sinusoids in the first encoder-decoder"),
+    "fire": arxiv("FIRE", "2310.04418", "its authors report the best length generalisation among biases they tried"),
+    "resonance": arxiv("Resonance RoPE", "2403.00071",
+         "wavelengths rounded to whole tokens; its authors report gains with YaRN"),
+    "clex": arxiv("CLEX", "2310.16450", "a learned differential equation of the factor; extends beyond 4 times"),
+    "gpt2": code("GPT-2", "gpt2/modeling_gpt2.py", "self.wpe = nn.Embedding", "a learned table of 1,024 positions"),
+}  # fmt: skip
 Verdict = Literal["true", "depends", "false", "inconclusive", "not tested here"]
 
 
@@ -35,6 +44,20 @@ class Judgement:
     text: str
     basis: Basis
     sources: tuple[str, ...]
+
+
+def estimate(mean: Mean | tuple[float, float, float], study: Study, *, signed: bool = False) -> str:
+    """A mean with half of its interval, as the reports show it."""
+    value, low, high = mean
+    sign, half = "+" if signed else "", (high - low) / 2
+    if study.percent:
+        return f"{100 * value:{sign}.1f} ± {100 * half:.1f}".replace("-", "−")
+    return f"{value:{sign}.3f} ± {half:.3f}".replace("-", "−")
+
+
+def over_length(row: StudyRow) -> Contrast:
+    """The change of a row from the training length to the longest."""
+    return next(contrast for contrast in row.contrasts if contrast.against == "1x")
 
 
 def _study(name: str) -> Study:
@@ -57,7 +80,7 @@ def _untested(condition: str, text: str, *papers: str) -> Judgement:
 
 
 def _measured(condition: str, verdict: Verdict, text: str, *names: str) -> Judgement:
-    places = tuple(name if name in SOURCES else page_of(_study(name)) for name in names)
+    places = tuple(name if name in SOURCES else f"docs/results/{_study(name).name}" for name in names)
     return Judgement(condition, verdict, text, "measured here", places)
 
 

@@ -1,0 +1,38 @@
+"""`posenc engines check`: the rows of the table of engines for a config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.engines.cases import cases
+
+from posenc.engines.checkpoint import check_checkpoint
+from posenc_cli import run
+
+
+def test_the_table_of_posenc_on_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = next(c for c in cases() if c.model == "llama" and c.row == "yarn: attention_factor" and c.spelling == "v4")
+    (tmp_path / "config.json").write_text(json.dumps(case.config))
+    line = ["engines", "check", "--checkpoint", str(tmp_path), "--json"]
+    assert run(line) == 1
+    states = {line["engine"]: line["state"] for line in json.loads(capsys.readouterr().out)}
+    assert (states["vllm"], states["sglang"]) == ("right", "ignored")
+    assert run([*line, "--engine", "vllm"]) == 0
+    assert run([*line, "--engine", "vlm"]) == 2
+    assert run(["engines", "check"]) == 2
+    assert run(["engines", "check", "--endpoint", "http://localhost:1"]) == 2
+    assert run(["engines", "probe"]) == 2
+
+
+def test_the_record_of_a_disputed_config_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            next(c.config for c in cases() if c.name == "llama/yarn: one of mscale and mscale_all_dim/v4/256/1024")
+        )
+    )
+    lines = {line.engine: line for line in check_checkpoint(tmp_path)}
+    assert {lines[name].state for name in ("vllm", "sglang", "mlx_lm")} == {"disputed"}
+    assert "this engine: as in posenc and transformers" in lines["vllm"].text
+    assert "this engine: as in deepseek-ai/DeepSeek-VL2" in lines["mlx_lm"].text
