@@ -196,7 +196,7 @@ FOURIER = PositionScheme(
 )
 DECOMPOSED = PositionScheme(
     "a learned vector for each offset of rows and of columns, which each query reads",
-    "DecomposedRelative(head_dim, window)",
+    "DecomposedRelative(head_dim, window=window)",
 )
 RANDOM_FOURIER = PositionScheme(
     "random Fourier features of points, corners and the patches, at positions.signed", "RandomFourier(dim)"
