@@ -19,6 +19,9 @@ _OTHER = re.compile("VisionRotary|SaProt")  # rotations of images, and of a part
 TEXT = {  # the class of a text part
     "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
 }  # fmt: skip
+CODE_OF = {  # model types whose code is another's
+    "transformers.models.iquestcoder.modeling_iquestcoder": "transformers.models.llama.modeling_llama",
+}
 
 
 @cache
@@ -34,8 +37,8 @@ def model_of(model_type: str) -> tuple[Any, Any, Any]:
     else:
         raise LookupError(model_type)
     stem = f"transformers.models.{path.parent.name}.{path.stem}"
-    names = [stem, stem.replace(".configuration_", ".modeling_")]
-    file, code = (importlib.import_module(name) for name in names)
+    name = stem.replace(".configuration_", ".modeling_")
+    file, code = importlib.import_module(stem), importlib.import_module(CODE_OF.get(name, name))
     config = next(c for c in vars(file).values() if inspect.isclass(c) and getattr(c, "model_type", "") == model_type)
     rotary = [c for name, c in vars(code).items() if name.endswith("RotaryEmbedding") and not _OTHER.search(name)]
     return config, rotary[0] if rotary else None, code

@@ -15,6 +15,7 @@ from posenc.hf import model_from_config
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.rotation import text_rope
 from tests.hf.config.published_2026 import NAMES, OF_CLASSES, QUOTED
+from tests.hf.transformers_models import CODE_OF
 
 pytest.importorskip("transformers")
 
@@ -23,11 +24,6 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
-
-
-_CODE_OF = {  # model types whose code is another's
-    "transformers.models.iquestcoder.modeling_iquestcoder": "transformers.models.llama.modeling_llama",
-}
 
 
 def class_of(name: str) -> PreTrainedConfig:
@@ -46,7 +42,7 @@ def facts_of(name: str) -> ModelFacts:
 def classes(config: PreTrainedConfig, ending: str, *others: str) -> list[type[nn.Module]]:
     """The classes of the model type's file whose names end so, without those that another word names."""
     name = type(config).__module__.replace("configuration", "modeling")
-    home = importlib.import_module(_CODE_OF.get(name, name))
+    home = importlib.import_module(CODE_OF.get(name, name))
     found = [one for name, one in inspect.getmembers(home, inspect.isclass) if name.endswith(ending)]
     return [one for one in found if not any(word in one.__name__ for word in ("Vision", "Linear", *others))]
 

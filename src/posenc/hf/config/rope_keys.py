@@ -118,7 +118,7 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
         if key == "rope_type":  # of two places, transformers obeys the first
             paths.sort(key=lambda path: path[-1] == "type")
         else:  # the block, but for an original length next to it
-            paths.sort(key=lambda path, beside=key == _ORIGINAL: (len(path) == 1) != beside)
+            paths.sort(key=lambda path: len(path) == 1, reverse=key == _ORIGINAL)
         values = [canonical(key, at(text_config.config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):

@@ -12,7 +12,7 @@ from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import max_length
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding
-from posenc.hf.limits import TOKENS, is_count, is_number
+from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import BlockRule, Case, Fix, Read, changed_keys, in_block, keys_for, single
 from posenc.hf.rules.releases import LONGEST, SHARES, is_llama_3, release_like
 from posenc.hf.rules.releases import TRAINED as TRAINED_AT
@@ -448,7 +448,7 @@ def gain_in_engines(case: Case) -> Finding | None:
 def gain_of_another_factor(case: Case) -> Finding | None:
     """An attention_factor that YaRN has for another factor, left behind when the factor was changed."""
     gain, factor = case.given.get("attention_factor"), case.values.get("factor")
-    if case.rope_type != "yarn" or not is_number(gain, 1, above=True) or factor is None or gain > _LARGEST_GAIN:
+    if case.rope_type != "yarn" or factor is None or gain is None or not 1 < gain <= _LARGEST_GAIN:
         return None
     meant = math.exp(10 * (gain - 1))
     if abs(meant - round(meant)) > 1e-3 * meant or round(meant) < 2 or math.isclose(meant, factor, rel_tol=1e-2):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from posenc.arguments import shown
+from posenc.frequencies.rotation import Layout
 from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
@@ -54,7 +55,7 @@ def translate(config: Config) -> Translated:
         "of litgpt was read for its rotation, widths and lengths; windows, softcaps and scales of its layers were not"
     )
     note = Finding("name", text, "rotation-of-litgpt")
-    layout = "interleaved" if config.get("rope_interleave") is True else "half"
+    layout: Layout = "interleaved" if config.get("rope_interleave") is True else "half"
     return Translated(translated, "litgpt", layout, (note,), {ours: theirs for theirs, ours in _NAMES.items()})
 
 
