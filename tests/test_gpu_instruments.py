@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -51,3 +52,25 @@ def test_each_row_has_a_goal() -> None:
     assert len(names) > 90
     assert [name for name in names if not any(goal["words"] in name for goal in goals["goal"])] == []
     assert set(goals["missed"]) <= set(names)
+
+
+def test_the_record_judges_by_the_goals_of_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    dry_run = importlib.import_module("dry_run")
+    goals = {"goal": [{"words": "one query", "launches": 3, "why": ""}], "missed": {"one query, FIRE": ["sm_80"]}}
+    monkeypatch.setattr(dry_run, "goals", lambda: goals)
+    counts = {"copies": 0, "waits": 0, "plans": 0, "mallocs": 0, "graph": "yes", "faults": ["7 launches, goal 1"]}
+    records = [
+        {"row": f"one query, {name}", "way": way, "versions": "torch 2", "launches": launches, **counts}
+        for way in ("sm_90", "sm_80")
+        for name, launches in (("ALiBi", 3), ("FIRE", 44 if way == "sm_80" else 3))
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    text = dry_run.rendered(file)
+    assert "| one query, ALiBi | 3 | 3 | 3 | yes |  |" in text
+    assert "| one query, FIRE | 3 | 44 | 3 | yes | 44 launches, goal 3 |" in text
+    assert "sm_90: 2 of 2 rows meet their goals; sm_80: 1 of 2" in text
+    judged = list(map(dry_run.judged, records))
+    assert dry_run.unannounced(judged[:2], "sm_90") == dry_run.unannounced(judged[2:], "sm_80") == []
+    assert len(dry_run.unannounced(judged[2:], "sm_90")) == 1

@@ -211,7 +211,8 @@ def compiled_blocks(rank: int, world: int, backend: str) -> list[str]:
         operators: list[str] = []
 
         def seen(graph: fx.GraphModule, inputs: list[Tensor], operators: list[str] = operators) -> object:
-            operators.extend(str(node.target) for node in graph.graph.nodes)
+            parts = [part for part in graph.modules() if isinstance(part, fx.GraphModule)]  # checkpoints have a graph
+            operators.extend(str(node.target) for part in parts for node in part.graph.nodes)
             return lookup_backend(backend)(graph, inputs)
 
         for name, block in model.blocks.named_children():
