@@ -51,7 +51,7 @@ def derived() -> dict[str, Any]:
 
 
 def _facts(head: Engine) -> dict[str, str]:
-    return {key: getattr(head, key) for key in ("measures", "code", "requirement", "reference", "date")}
+    return {key: getattr(head, key) for key in ("measures", "date")}
 
 
 @cache
@@ -116,13 +116,10 @@ def _remedy(cell: Cell) -> dict[str, Any] | None:
     remedy = cell.remedy
     if not remedy:
         return None
-    words = {key: remedy[key] for key in ("how", "verdict", "gap", "only") if remedy.get(key)}
+    words = {key: remedy[key] for key in ("how", "only") if remedy.get(key)}
     words |= {"what": tried(remedy) if remedy["how"] == "none" else remedy["what"]}
-    flags = list(remedy.get("flags", ()))
-    if remedy["how"] != "flag" or any("{" in word for word in flags):  # numbers of the tiny case say nothing to others
-        flags = [word for word in flags if word.startswith("--")]
     adds = _added_keys(cases_by_name()[cell.case].config, remedy.get("keys") or {})
-    return words | ({"flags": flags} if flags else {}) | ({"adds": adds} if adds else {})
+    return words | ({"adds": adds} if adds else {})
 
 
 def tried(remedy: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from posenc.hf.serving.table import CONVERTER, MLX, SGLANG, VLLM, engine_result, newest
 from posenc.recommend.needs import DECODERS, KINDS, SERVERS, TEXT
-from posenc.recommend.rule import Rule
+from posenc.recommend.rule import Rule, When
 
 _WITHOUT_CACHE = ("encoder", "vision")
 _CACHED = {"kind": tuple(kind for kind in KINDS if kind not in _WITHOUT_CACHE)}
@@ -52,5 +52,5 @@ def _of_engine(engine: str, column: str) -> Rule:
         name = f"The converter of llama.cpp (llama_cpp_python {newest(column)})"
     text = f"{name} computes {right} correctly{f', but not {wrong}' if wrong else ''}."
     line = "posenc serve MODEL prints a model's own line, or why there is none."
-    when = {"engine": engine, "kind": _IN_TABLE, "given": False}  # else the model's own line
+    when: When = {"engine": engine, "kind": _IN_TABLE, "given": False}  # else the model's own line
     return Rule("engine", f"{text} {line}", "engine table", ("docs/engine-table.md",), when)
