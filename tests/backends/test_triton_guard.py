@@ -157,7 +157,7 @@ def test_a_broken_file_of_verdicts_is_none(text, tmp_path):
 
 def test_smaller_tiles_where_the_device_has_no_room(monkeypatch):
     monkeypatch.setattr(launch, "_skipped", {})
-    constants = {"EXACT": False, "ROW": True, "WIDTH": 64, "VALUES": 64}
+    constants = {"EXACT": False, "ROW": True, "SEGMENTS": 0, "WIDTH": 64, "VALUES": 64}
     q, tried = torch.zeros(1), []
     tiles_of = launch.candidates("forward", constants, q)
     assert len(tiles_of) > 2
@@ -185,9 +185,10 @@ def test_smaller_tiles_where_the_device_has_no_room(monkeypatch):
 def test_tiles_fit_the_device(kernel, room, width, monkeypatch):
     monkeypatch.setattr(launch, "shared_memory", lambda device: room)
     for exact in (False, True):
-        constants = {"EXACT": exact, "ROW": True, "WIDTH": width, "VALUES": width}
-        for tile in launch.candidates(kernel, constants, torch.zeros(1)):
-            assert tile.bytes(kernel, constants) <= room
+        for of_term in ({"ROW": True, "SEGMENTS": 0}, {"ROW": False, "SEGMENTS": 64}):
+            constants = {"EXACT": exact, "WIDTH": width, "VALUES": width, **of_term}
+            for tile in launch.candidates(kernel, constants, torch.zeros(1)):
+                assert tile.bytes(kernel, constants) <= room
 
 
 class CountingRotation(Counting):

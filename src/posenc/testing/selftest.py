@@ -46,7 +46,7 @@ def records(device: torch.device, *, seconds: float = 180.0, timings: bool = Tru
 
     Args:
         device: a CPU or a GPU.
-        seconds: after which nothing more is begun; what was left out is said in a record.
+        seconds: after which nothing more is begun, a third of them for timings; what was left out is said in a record.
         timings: whether calls are timed, on a GPU.
     """
     until = time.monotonic() + seconds
@@ -54,7 +54,7 @@ def records(device: torch.device, *, seconds: float = 180.0, timings: bool = Tru
     if device.type != "cuda":
         yield from cpu_checks()
         return
-    yield from kernel_checks(device, until)
+    yield from kernel_checks(device, until - seconds / 3 if timings else until)
     if timings:
         yield from call_timings(device, until)
 
@@ -101,8 +101,10 @@ def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
     """A record for each kind of calls; a check that ends its process is a fault like any other."""
     workers = max(1, min(8, (os.cpu_count() or 1) // 2))
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1) as pool:
-        waiting = {pool.submit(checked, kind, str(device)): kind for kind in kinds()}
+    others = set(multiprocessing.active_children())
+    pool = concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1)
+    waiting = {pool.submit(checked, kind, str(device)): kind for kind in kinds()}
+    try:
         for future, kind in waiting.items():
             record: Record = {"kind": "check", "what": str(kind)}
             try:
@@ -114,6 +116,10 @@ def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
             except BrokenProcessPool:  # and with it all that had not begun
                 fault = "its process ended, or the process of another check"
             yield record | {"status": "right" if fault is None else "wrong", "fault": fault}
+    finally:  # what still compiles when time is up would be timed along
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
 
 
 def checked(kind: Kind, device: str) -> str | None:

@@ -100,9 +100,9 @@ def visibility_refusal(call: AttentionCall) -> str | None:
 
 
 def tile(q: Tensor) -> int:
-    """Queries, and keys, of a tile."""
-    size = TILE if q.element_size() == 2 else TILE // 2
-    return size if shared_memory(q.device) >= SHARED else size // 2
+    """Queries, and keys, of a tile of sticks and counts; half as many of wide heads, whose sums fill the registers."""
+    size = TILE if q.element_size() == 2 and q.shape[3] <= WIDE else TILE // 2
+    return size if shared_memory(q.device) >= SHARED or size < TILE else size // 2
 
 
 def shared_memory(device: torch.device) -> int:
@@ -147,6 +147,10 @@ TILES = {
         (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
         (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
     ),
+    "network": (  # the queries' gradient, with inputs, segments and slopes of the network in registers
+        (Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
+        (Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ),
     "keys": (
         (Tile(32, 128, 8, 2), Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(32, 32, 4, 1)),
         (Tile(32, 32, 4, 2), Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
@@ -165,7 +169,8 @@ TILES = {
 def candidates(kernel: str, constants: Mapping[str, Any], q: Tensor) -> list[Tile]:
     """Tiles to try, largest first: those that should fit the device, and at least the smallest."""
     wide = kernel == "keys" and max(constants["WIDTH"], constants["VALUES"]) > WIDE
-    tiles = TILES["wide keys" if wide else kernel][int(constants["EXACT"])]
+    name = "wide keys" if wide else "network" if kernel == "queries" and constants["SEGMENTS"] else kernel
+    tiles = TILES[name][int(constants["EXACT"])]
     room = shared_memory(q.device)
     return [tile for tile in tiles if tile.bytes(kernel, constants) <= room] or [tiles[-1]]
 
