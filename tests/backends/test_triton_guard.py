@@ -24,6 +24,7 @@ KINDS = [
     KIND._replace(flags=("slopes", "sink", "window", "causal"), training=False),
     KIND._replace(flags=("row", "softcap", "dropout", "documents", "padding"), dtype=torch.bfloat16),
     KIND._replace(kernel="few queries", flags=("row", "gates", "causal", "padding"), training=False),
+    KIND._replace(flags=("network", "causal")),
     KIND._replace(kernel="sticks", flags=("vector", "current", "causal")),
     KIND._replace(kernel="counts", flags=("own gates", "causal"), dtype=torch.float16),
 ]

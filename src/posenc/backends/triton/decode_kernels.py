@@ -20,7 +20,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from posenc.backends.triton.softmax_kernels import capped, normaliser
+from posenc.backends.triton.softmax_kernels import capped, normaliser, sees
 from posenc.backends.triton.term_kernels import HEADER, log_of
 from posenc.backends.triton.tile import LOG2_E, product
 
@@ -92,15 +92,14 @@ def parts(
         s = product(q_tile, tl.trans(k_tile), EXACT) * scale
         if CAP:
             s, _ = capped(s, cap)
-        n = own[:, None] - j[None, :]
-        seen = exists[:, None] & there[None, :]
-        if CAUSAL:
-            seen &= n >= 0
-        if WINDOW:
-            seen &= (n < window) & (n > -window)
+        n, doc_j = own[:, None] - j[None, :], j
         if IDS:
             doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
-            seen &= doc_i[:, None] == doc_j[None, :]
+        seen = (
+            exists[:, None]
+            & there[None, :]
+            & sees(i[:, None], j[None, :], doc_i[:, None], doc_j[None, :], queries, keys, window, CAUSAL, WINDOW, IDS)
+        )
         open_keys = there
         if SEEN:
             open_keys = there & (tl.load(seen_keys + b * seen_batch + j, mask=there, other=0) != 0)

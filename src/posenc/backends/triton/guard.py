@@ -194,6 +194,7 @@ def small_call(
         bias = (*bias, _StandIn(slopes=torch.tensor([0.5 ** (2 * h + 1) for h in range(heads)], device=device)))
     if "network" in flags:
         units = [tensor("inner", 20), tensor("inner_bias", 20), tensor("outer", heads, 20), tensor("outer_bias", heads)]
+        del learned["outer_bias"]  # softmax takes no notice of it: its gradient is rounding
         scales = tensor("c", 1), tensor("multiplier", 1)
         bias = (*bias, _StandIn(network_=DistanceNetwork(*scales, *units, 60.0, 1e-6, 0.01)))
     if "gates" in flags:
