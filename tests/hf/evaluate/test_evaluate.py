@@ -264,6 +264,8 @@ def test_methods_by_name() -> None:
     assert str(Method.parse("yarn@2")) == "yarn@2"
     assert Method.parse("yarn@1.5").target(1000, 4000) == 1500
     assert Method.parse("yarn").target(1000, 4000) == 4000
+    names = ["linear@2", "dynamic", "pi+resonance"]
+    assert [str(Method.parse(name)) for name in names] == ["pi@2", "dynamic_ntk", "pi+resonance"]
 
 
 def test_a_table_says_what_was_shown() -> None:

@@ -29,6 +29,7 @@ from posenc.rotary.rope import RoPE
 SEARCHED, BY_NEEDLES, AUTO = "longrope", "longrope2", "auto"
 RESONANT = "+resonance"
 SEARCHES = (SEARCHED, SEARCHED + RESONANT)
+_ROPE_TYPES = {"linear": "pi", "dynamic": "dynamic_ntk"}  # transformers' names, by which --config-only knows them
 _TRAINING = ("progressive", "drope")
 DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
 SCALED = (*FACTORED, "dynamic_ntk")
@@ -37,7 +38,8 @@ _NO_ROPE_TYPE = sorted({*DYNAMIC} - {*SCALED})  # scalings that are no rope type
 
 
 def check_method(method: object) -> str:
-    """The name of a method; a ValueError for any other."""
+    """The name of a method, also of one under transformers' name for it; a ValueError for any other."""
+    method = _ROPE_TYPES.get(method, method) if isinstance(method, str) else method
     name = method.removesuffix(RESONANT) if isinstance(method, str) else None
     if name in _NO_ROPE_TYPE:
         raise ValueError(f"method {name!r} is no rope type of transformers, so no model could load it: use dynamic_ntk")

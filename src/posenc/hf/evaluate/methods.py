@@ -44,7 +44,7 @@ class Method(NamedTuple):
             raise ValueError(f"methods: names like as_is, cut, chunked, yarn and yarn@2 are needed, got {text!r}")
         name, times = match[1], float(match[2]) if match[2] else None
         if name not in UNCHANGED:
-            check_method(name)
+            name = check_method(name)
             if name in (AUTO, BY_NEEDLES):
                 raise ValueError(f"methods: {name} chooses; posenc extend does that, then evaluate its folder")
         if times is not None and (times <= 1 or name in UNCHANGED):
