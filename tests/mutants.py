@@ -25,6 +25,7 @@ ROTATIONS = ("tests/golden/test_rotations.py",)
 PHASE = ("tests/frequencies/test_phase.py",)
 CALLS = ("tests/fuzz/test_attention.py",)
 CACHES = ("tests/fuzz/test_caches.py",)
+EDITS, EDITED = ("tests/layers/test_keep_and_join.py",), ("tests/hf/test_caches.py",)
 RESULTS = ("tests/golden/test_attention.py",)
 BIASES = ("tests/golden/test_biases.py",)
 SCORES = ("tests/golden/test_scores.py",)
@@ -213,6 +214,16 @@ MUTANTS = (
     Mutant("shift: rotated the other way", "layers/cache/kv_cache.py",
            "rerotate(k[:, :, first:], encodings, moved,", "rerotate(k[:, :, first:], encodings, -moved,",
            ("tests/layers/test_moving.py",)),
+    Mutant("edited cache: closed up the other way", "layers/cache/editing.py",
+           "inside, shared, closed.to(old.dtype), held.length)", "inside, closed.to(old.dtype), shared, held.length)",
+           EDITS),
+    Mutant("edited cache: the next token follows those that stay", "layers/cache/editing.py",
+           "return EditedTokens(new, held.following, heads_differ)", "return EditedTokens(new, None, heads_differ)",
+           EDITS),
+    Mutant("edited caches of transformers: a window of one token less", "hf/caches.py",
+           "last = min(layer.window - 1, order.shape[-1])", "last = min(layer.window - 2, order.shape[-1])", EDITED),
+    Mutant("edited caches of transformers: a joined text stays where it was", "hf/caches.py",
+           "zero, zero + start)", "zero, zero)", EDITED),
     Mutant("static cache: a window of one key more", "layers/cache/static.py",
            "visible & (age < window)", "visible & (age <= window)", CACHES),
     Mutant("static cache: padding counts", "layers/cache/static.py",

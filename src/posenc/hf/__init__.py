@@ -13,6 +13,7 @@ from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from posenc.hf.batches import CheckBatch as CheckBatch
+    from posenc.hf.caches import CacheEditor as CacheEditor
     from posenc.hf.config.convert import ConfigConversion as ConfigConversion
     from posenc.hf.config.convert import convert_config as convert_config
     from posenc.hf.config.convert import rope_to_config as rope_to_config
@@ -41,6 +42,7 @@ __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "posenc.hf.batches": "CheckBatch",
+        "posenc.hf.caches": "CacheEditor",
         "posenc.hf.config.convert": "ConfigConversion convert_config rope_to_config",
         "posenc.hf.config.rope_config": "RopeConfig model_from_config read_rope rope_from_config",
         "posenc.hf.explanation.layer_attention": "LayerAttention encodings_of",
@@ -58,6 +60,7 @@ __getattr__, __dir__, _ = lazy_names(
 
 __all__ = [
     "as_text",
+    "CacheEditor",
     "CheckBatch",
     "ConfigConversion",
     "ConfigExtension",
