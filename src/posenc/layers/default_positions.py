@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from posenc.layers.cache import KVCache
+from posenc.positions.checking import default_positions as counted_from
 
 
 def default_positions(
@@ -33,8 +34,7 @@ def default_positions(
     [[0, 0, 1, 2]]
     """
     if attention_mask is None and segments is None and (cache is None or cache._counted_only):
-        start = 0 if cache is None else cache.next
-        return torch.arange(start, start + tokens, device=device)
+        return counted_from(tokens, device, 0 if cache is None else cache.next)
     before = None if cache is None or not len(cache) else cache
     real = torch.ones(1, tokens, dtype=torch.bool, device=device) if attention_mask is None else attention_mask
     count = _newest(before, device)

@@ -19,7 +19,7 @@ from posenc.layers.cache.keys import NewTokens, mask_for, positions_for, window_
 from posenc.layers.cache.static import by_order
 from posenc.layers.cache.token_buffers import one_thread
 from posenc.layers.default_positions import default_positions
-from posenc.positions import checking
+from posenc.positions.checking import check
 from posenc.positions.videos import on_all_axes
 from posenc.rotate import near_origin
 from posenc.validate import (
@@ -303,7 +303,7 @@ class SelfAttention(nn.Module):
         if positions is not None and self.axes:
             if self.plain_positions and is_plain(positions, x[:, None], self.axes):
                 positions = on_all_axes(positions, self.axes)
-            checking.check("positions", positions, x.shape[1], x.shape[0], self.axes)
+            check("positions", positions, x.shape[1], x.shape[0], self.axes)
         elif self.axes > 1 and not self.plain_positions:
             raise ValueError(
                 f"positions must be given: these encodings need {self.axes} coordinates a position, (tokens, "
@@ -336,12 +336,7 @@ class SelfAttention(nn.Module):
             return cache._following(x.shape[1], attention_mask), True
         if cache is not None and cache.positions_from_caller:
             cache._check_goes_on()
-        if attention_mask is None and segments is None and (cache is None or cache._counted_only):
-            counted = checking.default_positions(x.shape[1], x.device, 0 if cache is None else cache.next)
-        else:
-            counted = default_positions(
-                x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache
-            )
+        counted = default_positions(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
         return on_all_axes(counted, self.axes) if self.axes > 1 else counted, counted.ndim == 2
 
     def extra_repr(self) -> str:
