@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
     else:
         lines = [str(report)]
         if options.config is not None:
-            lines.append("asked: a twin with random weights and a layer of each kind")
+            lines.append("tested: a twin with random weights and a layer of each kind")
         if missing:
             lines.append(f"not run, as they are not installed here: kernels of {', '.join(missing)}")
         sys.stdout.write("\n".join(lines) + "\n")

@@ -75,7 +75,7 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
     checked: list[str] = []
     not_checked = [f"names and shapes in {name}" for name in weights.unread]
     if not weights.shapes:
-        return TensorReport(findings, checked, not_checked or ["names and shapes of tensors (no weights are read)"])
+        return TensorReport(findings, checked, not_checked or ["names and shapes of tensors (no weights are loaded)"])
     whole = not any(finding.name == "weights-unreadable" for finding in findings)
     files = weights.files[0] if len(weights.files) == 1 else f"{len(weights.files)} shards"
     count = f"names and shapes of {len(weights.shapes):,} tensors in {files}"

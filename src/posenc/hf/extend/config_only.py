@@ -103,7 +103,7 @@ class ConfigExtension:
         if self.already:
             lines = [f"{self.model} already declares {self.declared:,} tokens: nothing to write for {self.length:,}."]
             return "\n".join([*lines, *(f"{'Note':<12}{note}" for note in self.notes)])
-        lines = [f"{self.plan.title}   (no weights read)", ""]
+        lines = [f"{self.plan.title}   (no weights loaded)", ""]
         if self.diff:
             lines += [self.diff.rstrip("\n"), "", f"{'Keeps':<12}every other key, and the spelling of the file"]
         lines += [f"{'Costs' if number == 0 else '':<12}{cost}" for number, cost in enumerate(self.costs)]
