@@ -139,7 +139,7 @@ def check_batch(
     """
     ids = batch.get("input_ids")
     if not isinstance(ids, Tensor) or ids.ndim != 2:
-        raise ValueError(f"batch: input_ids (rows, tokens) expected, got {describe(ids)}")
+        raise ValueError(f"batch: input_ids (sequences, tokens) expected, got {describe(ids)}")
     if documents is None:
         documents, source = documents_of(batch)
     elif documents.shape != ids.shape:
@@ -154,12 +154,12 @@ def check_batch(
     subject = Subject(model, shortened(whole, length, ids.shape[1]), numbers[:, :length], embedding)
     causal = subject.is_causal() if causal is None else causal
     findings: list[BatchFinding] = []
-    checked = [f"rows {', '.join(map(str, rows))} of {ids.shape[0]}"]
+    checked = [f"sequences {', '.join(map(str, rows))} of {ids.shape[0]}"]
     checked += [f"their first {length:,} tokens of {ids.shape[1]:,}"] if length < ids.shape[1] else []
     with subject.prepared():
         try:
             found = read_influence(subject, causal)
-            checked.append("what each document's logits read, by their gradients")
+            checked.append("what each document's logits depend on, by their gradients")
         except NotDifferentiableError as error:
             found = changed_influence(subject, causal)
             checked.append(f"what a changed document changes (no gradients: {error})")
@@ -207,7 +207,7 @@ def place_of(tokens: Tensor, ids: Tensor, taken: Tensor) -> tuple[int, int]:
         if equal.any():
             row, start = equal.nonzero()[0].tolist()
             return row, start
-    raise ValueError(f"samples: {length} tokens that begin with {tokens[:4].tolist()} are in no row of the batch")
+    raise ValueError(f"samples: {length} tokens that begin with {tokens[:4].tolist()} are in no sequence of the batch")
 
 
 # What the batch says --------------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ def crossing_labels(batch: Mapping[str, Any], documents: Tensor, shifted: bool) 
         if following > 0.9 > own:
             row, token = inside.nonzero()[0].tolist()
             yield BatchFinding(
-                "labels cross", row, token, f"label {token} of row {row} is the token after it, and the model shifts"
-                " labels by itself: each token learns the one after the next.",
-                remedy="Hand over labels equal to input_ids.",
+                "labels cross", row, token, f"label {token} of sequence {row} is the token after it, and the model "
+                "shifts labels by itself: each token learns the one after the next.",
+                remedy="Pass labels equal to input_ids.",
             )  # fmt: skip
             return
     # The label of token t is read from the logits of token t - 1, or of t itself. Every collator asks padding on the
@@ -335,7 +335,7 @@ def crossing_labels(batch: Mapping[str, Any], documents: Tensor, shifted: bool) 
         if wrong.any():
             row, token = wrong.nonzero()[0].tolist()
             yield BatchFinding(
-                "labels cross", row, token, f"label {token} of row {row} {said} ({int(wrong.sum())} such labels).",
+                "labels cross", row, token, f"label {token} of sequence {row} {said} ({int(wrong.sum())} such labels).",
                 remedy="Set the first label of each document and those of padding to -100.",
             )  # fmt: skip
 
@@ -545,8 +545,8 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
         other = int(foreign.nonzero()[-1])
         effect, rounding = effect_of_change(subject, row, number, foreign)
         yield BatchFinding(
-            "leaks", row, first, f"row {row}, the document of tokens {spelled(here == number)} reads token {other} of"
-            f" the document of tokens {spelled(here == here[other])}{in_numbers(effect, rounding)}.",
+            "leaks", row, first, f"sequence {row}, the document of tokens {spelled(here == number)} depends on "
+            f"token {other} of the document of tokens {spelled(here == here[other])}{in_numbers(effect, rounding)}.",
             other, effect, rounding, remedy_for(subject, row, subject.tokens(row, number), foreign),
         )  # fmt: skip
     hidden = read[row] & (here == PADDING)
@@ -554,8 +554,8 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
         other = int(hidden.nonzero()[0])
         effect, rounding = effect_of_change(subject, row, number, hidden)
         yield BatchFinding(
-            "padding counted", row, first, f"row {row}, the document of tokens {spelled(here == number)} reads token"
-            f" {other}, which is padding{in_numbers(effect, rounding)}.", other, effect, rounding,
+            "padding counted", row, first, f"sequence {row}, the document of tokens {spelled(here == number)} depends on "
+            f"token {other}, which is padding{in_numbers(effect, rounding)}.", other, effect, rounding,
             remedy_for(subject, row, subject.tokens(row, number), hidden),
         )  # fmt: skip
     rows = read.any(-1)
@@ -563,14 +563,15 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
     if rows.any():
         mate = int(rows.nonzero()[0])
         yield BatchFinding(
-            "leaks", row, first, f"row {row} reads row {mate} of the batch.", int(read[mate].nonzero()[0])
+            "leaks", row, first, f"sequence {row} depends on sequence {mate} of the batch.",
+            int(read[mate].nonzero()[0]),
         )  # fmt: skip
 
 
 def broken_order(subject: Subject, row: int, token: int, other: int) -> BatchFinding:
     later = torch.zeros_like(subject.documents[row], dtype=torch.bool)
     later[other] = True
-    text = f"row {row}, the logits of tokens up to {token} read token {other}, which comes after them."
+    text = f"sequence {row}, the logits of tokens up to {token} depend on token {other}, which comes after them."
     tokens = torch.arange(token + 1, device=later.device)
     return BatchFinding("causal broken", row, token, text, other, remedy=remedy_for(subject, row, tokens, later))
 
@@ -590,15 +591,15 @@ def changed_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
     findings: list[BatchFinding] = []
     for row, number in subject.pairs():
         here, tokens = subject.documents[row], subject.tokens(row, number)
-        document = f"row {row}, the document of tokens {spelled(here == number)}"
+        document = f"sequence {row}, the document of tokens {spelled(here == number)}"
         half, later = tokens[: len(tokens) // 2], here == number
         later[half] = False
         cases: list[tuple[Kind, str, Tensor, Tensor]] = [
-            ("leaks", f"{document} reads other documents", tokens, (here != number) & (here != PADDING)),
-            ("padding counted", f"{document} reads padding", tokens, here == PADDING),
+            ("leaks", f"{document} depends on other documents", tokens, (here != number) & (here != PADDING)),
+            ("padding counted", f"{document} depends on padding", tokens, here == PADDING),
         ]
         if causal and len(half):
-            cases.append(("causal broken", f"{document}: its first half reads its second half", half, later))
+            cases.append(("causal broken", f"{document}: its first half depends on its second half", half, later))
         for kind, said, judged, others in cases:
             if not others.any():
                 continue
@@ -639,7 +640,7 @@ def relative(got: Tensor, base: Tensor) -> float:
 def in_numbers(effect: float | None, rounding: float | None) -> str:
     if effect is None or rounding is None:
         return ""
-    return f"; other tokens there move its logits by {effect:.2g} standard deviations (rounding: {rounding:.1g})"
+    return f"; other tokens there change its logits by {effect:.2g} standard deviations (rounding: {rounding:.1g})"
 
 
 def spelled(which: Tensor) -> str:
@@ -670,9 +671,8 @@ def positions_alone(subject: Subject, causal: bool) -> list[BatchFinding]:
             got = subject.evaluated({**without_tokens(subject.batch), **alone})
             again = subject.evaluated({**without_tokens(subject.batch), **alone}, perturbed=True)
         except Exception as error:
-            text = (
-                f"row {row}, the document of tokens {spelled(subject.documents[row] == number)} cannot be read alone: "
-            )
+            where = spelled(subject.documents[row] == number)
+            text = f"sequence {row}, the document of tokens {where} cannot be evaluated alone: "
             return [BatchFinding("undecidable", row, int(tokens[0]), text + " ".join(str(error).split())[:160])]
         rounding = max(relative(rounded[row, tokens], base[row, tokens]), relative(again[0], got[0]))
         effect = relative(base[row, tokens], got[0])
@@ -682,9 +682,8 @@ def positions_alone(subject: Subject, causal: bool) -> list[BatchFinding]:
             worst = int((base[row, tokens] - got[0]).abs().flatten(1).amax(-1).argmax())
             remedy = remedy_for_positions(subject, row, tokens, got[0], rounding)
             behind_padding = bool((subject.documents[row, : int(tokens[0])] == PADDING).any())
-            text = (
-                f"row {row}, the document of tokens {spelled(subject.documents[row] == number)} has other logits than"
-            )
+            where = spelled(subject.documents[row] == number)
+            text = f"sequence {row}, the document of tokens {where} has other logits than"
             text += (
                 f" alone: by {effect:.2g} standard deviations at token {int(tokens[worst])} (rounding: {rounding:.1g})."
             )
@@ -728,7 +727,7 @@ def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
         return
     for row, number, tokens, expected in ids_by_rule(subject):
         if isinstance(expected, str):
-            text = f"row {row}, document {number}: get_rope_index of the model fails: {expected}"
+            text = f"sequence {row}, document {number}: get_rope_index of the model fails: {expected}"
             yield BatchFinding("undecidable", row, int(tokens[0]), text)
             continue
         # a fourth axis in front, where there is one, is the text's own and restarts with each document
@@ -736,10 +735,8 @@ def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
         wrong = got - got[:, :1].amin() != expected - expected[:, :1].amin()
         if wrong.any():
             axis, at = wrong.nonzero()[0].tolist()
-            text = (
-                f"row {row}, token {int(tokens[at])}: position {int(got[axis, at])} on axis {axis} of M-RoPE, where the"
-            )
-            text += f" model's own rule (get_rope_index) gives {int(expected[axis, at])} in its document."
+            text = f"sequence {row}, token {int(tokens[at])}: position {int(got[axis, at])} on axis {axis} of M-RoPE, where "
+            text += f"the model's own rule (get_rope_index) gives {int(expected[axis, at])} in its document."
             remedy = "Take position_ids from get_rope_index of each document after the last change of its tokens."
             yield BatchFinding("positions differ from alone", row, int(tokens[at]), text, remedy=remedy)
             return
@@ -758,7 +755,7 @@ def ids_by_rule(subject: Subject) -> Iterator[tuple[int, int, Tensor, Tensor | s
 
 
 def text_and_mrope_ids(subject: Subject) -> Tensor | None:
-    """Ids ``(4, rows, tokens)``: the text's, from 0 in each document, and M-RoPE's three by the model's rule."""
+    """Ids ``(4, sequences, tokens)``: the text's, from 0 in each document, and M-RoPE's three by the model's rule."""
     ids = starting_over(subject.documents).expand(4, -1, -1).clone()
     ruled = list(ids_by_rule(subject))
     for row, _, tokens, expected in ruled:
@@ -816,19 +813,19 @@ def variants(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
         plain = {key: value for key, value in batch.items() if key != "attention_mask"}
     restarting = {"position_ids": starting_over(documents)}
     if not real.all():
-        yield "Hand over attention_mask, 0 at padding.", {**batch, "attention_mask": real.long()}
+        yield "Pass attention_mask, 0 at padding.", {**batch, "attention_mask": real.long()}
     yield "Pass use_cache=False.", {**batch, "use_cache": False}
     if mask is not None and real.all():
         yield "Leave attention_mask out: it hides nothing, and with it documents are not told apart.", plain
         yield "Leave attention_mask out and pass use_cache=False.", {**plain, "use_cache": False}
     if documents.amax(-1).max() > 0 and (four := text_and_mrope_ids(subject)) is not None:
         said = (
-            "Hand over position_ids (4, rows, tokens): from 0 in each document, then get_rope_index of each document;"
+            "Pass position_ids (4, sequences, tokens): from 0 in each document, then get_rope_index of each document;"
         )
         yield f"{said} and use_cache=False.", {**plain, "position_ids": four, "use_cache": False}
     elif documents.amax(-1).max() > 0:
-        yield "Hand over position_ids that begin at 0 in each document.", {**batch, **restarting}
-        said = "Hand over position_ids that begin at 0 in each document, no attention_mask, and use_cache=False."
+        yield "Pass position_ids that begin at 0 in each document.", {**batch, **restarting}
+        said = "Pass position_ids that begin at 0 in each document, no attention_mask, and use_cache=False."
         yield said, {**plain, **restarting, "use_cache": False}
     if documents.amax(-1).max() > 0:
         same = (documents[:, :, None] == documents[:, None, :]) & real[:, None, :]
@@ -836,7 +833,7 @@ def variants(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
             same &= torch.ones_like(same[0]).tril()
         dtype = next((p.dtype for p in parameters_of(subject.inner)), torch.float32)
         bias = torch.zeros(same.shape, dtype=dtype, device=same.device).masked_fill(~same, torch.finfo(dtype).min)
-        said = "Hand over attention_mask (rows, 1, queries, keys), the lowest number between documents, 0 within them."
+        said = "Pass attention_mask (sequences, 1, queries, keys), the lowest number between documents, 0 within them."
         yield said, {**plain, "attention_mask": bias[:, None], "use_cache": False}
 
 
@@ -882,7 +879,7 @@ def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tens
     """The first of other position ids that mends it."""
     without = {key: value for key, value in subject.batch.items() if key != "position_ids"}
     ways = {
-        "Hand over position_ids that begin at 0 in each document.": starting_over(subject.documents),
+        "Pass position_ids that begin at 0 in each document.": starting_over(subject.documents),
         "Leave position_ids out: the model counts by itself, and not from where these begin.": None,
     }
     for said, ids in ways.items():
@@ -898,5 +895,5 @@ def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tens
 def moved(finding: BatchFinding, rows: list[int]) -> BatchFinding:
     """A finding with its row counted in the whole batch."""
     whole = rows[finding.row]
-    text = finding.text.replace(f"row {finding.row},", f"row {whole},", 1)
+    text = finding.text.replace(f"sequence {finding.row},", f"sequence {whole},", 1)
     return BatchFinding(**{**finding.__dict__, "row": whole, "text": text})
