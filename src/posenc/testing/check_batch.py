@@ -554,8 +554,8 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
         other = int(hidden.nonzero()[0])
         effect, rounding = effect_of_change(subject, row, number, hidden)
         yield BatchFinding(
-            "padding counted", row, first, f"sequence {row}, the document of tokens {spelled(here == number)} depends on "
-            f"token {other}, which is padding{in_numbers(effect, rounding)}.", other, effect, rounding,
+            "padding counted", row, first, f"sequence {row}, the document of tokens {spelled(here == number)} depends "
+            f"on token {other}, which is padding{in_numbers(effect, rounding)}.", other, effect, rounding,
             remedy_for(subject, row, subject.tokens(row, number), hidden),
         )  # fmt: skip
     rows = read.any(-1)
@@ -735,8 +735,8 @@ def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
         wrong = got - got[:, :1].amin() != expected - expected[:, :1].amin()
         if wrong.any():
             axis, at = wrong.nonzero()[0].tolist()
-            text = f"sequence {row}, token {int(tokens[at])}: position {int(got[axis, at])} on axis {axis} of M-RoPE, where "
-            text += f"the model's own rule (get_rope_index) gives {int(expected[axis, at])} in its document."
+            text = f"sequence {row}, token {int(tokens[at])}: position {int(got[axis, at])} on axis {axis} of M-RoPE, "
+            text += f"where the model's own rule (get_rope_index) gives {int(expected[axis, at])} in its document."
             remedy = "Take position_ids from get_rope_index of each document after the last change of its tokens."
             yield BatchFinding("positions differ from alone", row, int(tokens[at]), text, remedy=remedy)
             return
