@@ -178,7 +178,7 @@ def test_a_hybrid_leaks_where_its_fused_kernels_are_missing(name: str) -> None:
     assert finding.effect is not None
     assert finding.rounding is not None
     assert finding.effect > 1000 * finding.rounding
-    assert "row of its own" in finding.remedy
+    assert "sequence of its own" in finding.remedy
 
 
 def test_the_remedy_is_one_that_was_tried() -> None:
@@ -360,7 +360,7 @@ def thread_cases() -> Iterator[tuple[str, nn.Module, Batch, Tensor | None, str, 
     pictures = picture_model()
     row, halves = pictures_in_one_row(pictures), torch.arange(32)[None] // 16
     two_axes = {"position_ids": torch.arange(16).repeat(2)[None], "use_cache": False}
-    yield "axolotl-ai-cloud/axolotl#3817", pictures, row | two_axes, None, "leaks", "(4, rows, tokens)"
+    yield "axolotl-ai-cloud/axolotl#3817", pictures, row | two_axes, None, "leaks", "(4, sequences, tokens)"
     mended = {"position_ids": ids_in_one_row(pictures), "use_cache": False}
     yield "axolotl-ai-cloud/axolotl#3817, mended", pictures, row | mended, halves, "separate", ""
     first_alone = {"position_ids": ids_in_one_row(pictures, (halves == 0).long()), "use_cache": False}
