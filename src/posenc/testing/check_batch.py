@@ -857,7 +857,7 @@ def remedy_for(subject: Subject, row: int, tokens: Tensor, others: Tensor) -> st
                 return said
         except Exception:  # a way that this model does not take is no remedy
             continue
-    return "Read each document in a sequence of its own: no other arguments that were tried separate them."
+    return "Give each document a sequence of its own: no other arguments that were tried separate them."
 
 
 def reads(subject: Subject, batch: Mapping[str, Any], row: int, tokens: Tensor, others: Tensor) -> bool:
