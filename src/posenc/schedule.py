@@ -29,7 +29,7 @@ _RULE = re.compile(r"(.*?)(?::([0-9]{1,9}))?", re.DOTALL)
 
 
 class LayerKind(NamedTuple):
-    """What one kind of layers has."""
+    """The positional facts of one kind of layers."""
 
     names: tuple[str, ...] = ()  # of the catalogue, in the order in which they act, joined scalings one; none is NoPE
     window: int | None = None  # tokens that a token attends to, itself included; None: all

@@ -41,7 +41,7 @@ AUTO = ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForImageTextTo
 
 
 class CheckBatch(TrainerCallback):  # type: ignore[misc]  # transformers' classes are untyped
-    """A callback of transformers' `Trainer`: `check_batch` of the first batch, as the training loop calls the model.
+    """A callback of transformers' `Trainer` that runs `check_batch` on the first batch, as the loop calls the model.
 
     A wrong batch raises a `posenc.testing.BatchError` before a step is made, whose text says what to change. Where
     parameters are sharded over processes, all check the batch of the first one, so that they run the same passes.

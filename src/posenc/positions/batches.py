@@ -17,7 +17,7 @@ Side = Literal["left", "right"]
 
 
 def padded(rows: Sequence[Tensor], *, side: Side = "left") -> tuple[Tensor, Tensor]:
-    """Rows as one batch: positions ``(batch, longest[, axes])``, 0 at padding, and which tokens are real.
+    """Pad sequences to one batch: positions ``(batch, longest[, axes])``, 0 at padding, and which tokens are real.
 
     Args:
         rows: positions of each row, ``(tokens,)`` or ``(tokens, axes)``.
@@ -39,7 +39,7 @@ def padded(rows: Sequence[Tensor], *, side: Side = "left") -> tuple[Tensor, Tens
 
 
 def packed(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Documents end to end in one row: positions ``(tokens[, axes])``, and segments ``(tokens,)`` that number them.
+    """Pack documents end to end into one sequence: positions ``(tokens[, axes])``, and segments ``(tokens,)`` that number them.
 
     Args:
         documents: positions of each, ``(tokens,)`` or ``(tokens, axes)``.

@@ -79,7 +79,7 @@ def multimodal(
     span: float | None = None,
     circle: Circle | None = None,
 ) -> Tensor:
-    """Positions ``(tokens, 3)`` of one row, (time, row, column), under a position design.
+    """Positions ``(tokens, 3)`` of one sequence, (time, row, column), under a position design.
 
     int64 where the design counts, float64 where it makes fractions. Which pairs read which axis: `MRoPE` with
     ``order=pair_order(design, sections)``, or `MHRoPE`. Released models: `stream`.

@@ -54,7 +54,7 @@ def perturbed(
     still_axes: Sequence[int] | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Patch centres that tremble within their patches, in a picture that moves: ComRoPE's training (arXiv 2506.03737).
+    """Patch centres jittered within their patches, in a picture that is shifted: ComRoPE's training (arXiv 2506.03737).
 
     `centred`, of coordinates + clamp(½ · intensity · normal, −½, ½), each token and axis drawn for itself; then
     + offset · normal, drawn once a row and axis, for all tokens. Draw anew at each step; in use, call `centred`.

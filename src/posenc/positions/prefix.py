@@ -16,7 +16,7 @@ Place = Literal["nowhere", "origin", "centre"]
 
 
 def with_prefix(positions: Tensor, count: int = 1, *, at: Place | float | Sequence[float] = "nowhere") -> Tensor:
-    """Positions with ``count`` tokens more in front of each row: class tokens, registers.
+    """Add ``count`` positions in front of each sequence: class tokens, registers.
 
     Map a grid to a model's coordinates first; then add the prefix.
 
@@ -40,7 +40,7 @@ def with_prefix(positions: Tensor, count: int = 1, *, at: Place | float | Sequen
 
 
 def with_suffix(positions: Tensor, count: int = 1, *, at: Place | float | Sequence[float] = "nowhere") -> Tensor:
-    """Positions with ``count`` tokens more behind each row: Llama 4's class token, SAM 2's object pointers.
+    """Add ``count`` positions behind each sequence: Llama 4's class token, SAM 2's object pointers.
 
     Llama 4's learned table has its class token's row last, `LearnedGrid` has it first: ``table.roll(1, 0)``. SAM 2's
     memory is ``with_suffix(grid(64, 64).repeat(frames, 1), pointers)``.

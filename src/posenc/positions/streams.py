@@ -59,7 +59,7 @@ RULES: dict[Family, Rule] = {
 def stream(
     parts: Sequence[Part], *, family: Family, tokens_per_second: float | None = None, after: After = "largest"
 ) -> Tensor:
-    """Position ids ``(tokens, 3)`` of one row: (time, row, column).
+    """Position ids ``(tokens, 3)`` of one sequence: (time, row, column).
 
     Rows of a batch: ``padded([stream(a, …), stream(b, …)])``. Documents in one row: ``packed([…])``. The tokens that a
     model writes after them: `following`.
@@ -96,7 +96,7 @@ def stream(
 
 
 def following(positions: Tensor, tokens: int = 1) -> Tensor:
-    """Positions of the next tokens of text: 1 + the largest id of each row, on all axes, and on from there.
+    """Positions of the next tokens of text: 1 + the largest id of each sequence, on all axes, and on from there.
 
     That is the rule of `stream`. Under a design of `multimodal`, take the last ids of ``[*parts, Text(tokens)]``: text
     then follows the last part, not the largest id of a row (VideoRoPE goes on after time, V2PE after fractions).

@@ -14,7 +14,7 @@ from posenc.positions.validation import check_fits, check_rows, count_of, is_who
 
 
 def from_mask(mask: Tensor) -> Tensor:
-    """Positions of padded rows: real tokens count from 0, wherever the padding is.
+    """Positions of padded sequences: real tokens count from 0, wherever the padding is.
 
     Args:
         mask: ``(batch, tokens)``, True or 1 at real tokens, as Hugging Face's ``attention_mask``.

@@ -32,7 +32,7 @@ def from_token_ids(
     tokens_per_second: float | None = None,
     after: After = "largest",
 ) -> Tensor:
-    """Position ids of rows of tokens, as `stream` counts them; a batch's pictures and videos in the order of its rows.
+    """Position ids of sequences of token ids, as `stream` counts them; pictures and videos in the batch's order.
 
     Any token that is no picture's and no video's is text; sound counts as text does. For Qwen2.5-Omni's videos with
     their sound between their frames this is not the rule.

@@ -40,7 +40,7 @@ BOUND = 1.25  # largest factor of the paper, in multiples of the extension's
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands after a generation.
+    """The state of a search after a generation.
 
     Attributes:
         generation: 0 is the population.

@@ -35,7 +35,7 @@ OWN_PARTS = ("logits", "last_hidden_state")  # of a model's output, the first th
 
 
 class BatchError(ValueError):
-    """A batch is wrong for a model; the text names the documents, the tokens and what to change."""
+    """A batch is wrong for a model; the message names the documents, the tokens and what to change."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def check_collator(
     samples: Sequence[Mapping[str, Any]],
     **options: Any,
 ) -> BatchReport:
-    """`check_batch` of what a collator makes of samples, whose documents are found again in its rows.
+    """Run `check_batch` on what a collator makes of samples; each sample is found again in the batch.
 
     Args:
         model, options: as of `check_batch`.

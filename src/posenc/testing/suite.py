@@ -92,7 +92,7 @@ def check_encoding(
     max_length: int = 320,
     table_bound: bool = False,
 ) -> None:
-    """Hold an encoding of your own against everything that the library demands of its encodings.
+    """Run the library's own conformance checks on an encoding of yours.
 
     Args:
         make: makes a new encoding, or a list of them, at each call: your class, or a function. It is handed those
@@ -135,7 +135,7 @@ def checks_for(case: Case, *, slow: bool = True) -> list[str]:
 
 
 def verdict(check: str, case: Case) -> str | None:
-    """What a failing check has to say, or None."""
+    """The message of a failing check, or None."""
     demand = (CHECKS[check].__doc__ or "").strip().splitlines()[0]
     try:
         CHECKS[check](case)

@@ -39,7 +39,7 @@ from posenc.hf.sources.load import Config, Source, dotted
 
 @dataclass(frozen=True)
 class ConfigConversion:
-    """A config in another spelling. Print it.
+    """A config with its RoPE keys rewritten. Print it.
 
     Attributes:
         model: the source, as it was given.
@@ -143,7 +143,7 @@ def rope_to_config(
     as_longrope: bool = False,
     original_length: int | None = None,
 ) -> Config:
-    """The keys of a configuration that make transformers rotate as ``rope`` does; merge them into a config.json.
+    """Return the keys that make transformers rotate as ``rope`` does; merge them into a config.json.
 
     YaRN and LongRoPE come with ``max_position_embeddings``, the extended context length. Llama 3's recipe does
     not: models with it declare more than its factor says.

@@ -55,7 +55,7 @@ from posenc.hf.sources.load import Config, dotted
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """What a configuration in Hugging Face's keys says, each part read once, when it is first asked for.
+    """The positional facts of a model, from a config in Hugging Face's keys; each is read when it is first used.
 
     Explaining, examining, extending and writing one configuration share this record. Changing ``config`` afterwards
     has no effect on it. A part that cannot be understood raises a ValueError that names its key.

@@ -362,7 +362,7 @@ class _LayerFields(NamedTuple):
 
 
 class LayerFacts(_LayerFields):
-    """What one kind of layers has.
+    """The positional facts of one kind of layers.
 
     Attributes:
         kind: the name of the kind, as the configuration has it.

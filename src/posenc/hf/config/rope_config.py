@@ -104,7 +104,7 @@ def check_version(version: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RopeConfig:
-    """What a configuration says of rotations.
+    """The rotations of a configuration.
 
     Attributes:
         rotations: by kind of layers (``"all"`` where there is one), what rotates them, without torch; None where
@@ -334,7 +334,7 @@ def read_rope(
 def rope_from_config(
     config: Source, layer_type: str | None = None, *, head_dim: int | None = None
 ) -> RoPE | MRoPE | None:
-    """The rotation of a configuration, or of one kind of its layers; `read_rope` tells more and takes more options.
+    """Return the rotation of a configuration, or of one kind of its layers; `read_rope` has more facts and options.
 
     Raises:
         ValueError: as `read_rope`, and where kinds of layers differ and none is named.
@@ -354,7 +354,7 @@ def model_from_config(
     convention: Convention = "transformers",
     ignore: Collection[str] = (),
 ) -> ModelFacts:
-    """Everything that a configuration says of a model's positions; of each layer, in `ModelFacts.layers`.
+    """Return a model's positional facts from its configuration; `ModelFacts.layers` has them layer by layer.
 
     Args:
         config: as for `read_rope`, or what that has read.

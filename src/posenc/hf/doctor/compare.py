@@ -131,7 +131,7 @@ class _Side(NamedTuple):
 
 
 def compare(a: Source, b: Source) -> Comparison:
-    """What differs between two checkpoints or configurations in what they do with positions.
+    """Compare what two checkpoints or configurations do with positions.
 
     Args:
         a, b: each a folder, a config.json, a GGUF file, a mapping or a configuration of transformers; a folder of PEFT

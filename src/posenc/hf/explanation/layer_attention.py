@@ -148,7 +148,7 @@ class LayerAttention(nn.Module):
 
 
 def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encoding]:
-    """Rotation, temperature and sink of a layer, those that it has, as `posenc.attention` takes them.
+    """The rotation, temperature and sink of a layer, if it has them, as `posenc.attention` takes them.
 
     A rotation of latent attention rotates the first channels of a head: see `LayerFacts.rotates_last`.
 

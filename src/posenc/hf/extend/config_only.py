@@ -47,7 +47,7 @@ _STUDY = (
 
 @dataclass(frozen=True)
 class ConfigExtension:
-    """An extension of a config, and what a user has to know of it. Print it.
+    """An extended config, with its diff, its costs and how to serve it. Print it.
 
     Attributes:
         model: the source, as it was given.
@@ -125,7 +125,7 @@ def extend_config(
     out: str | Path | None = None,
     in_place: bool = False,
 ) -> ConfigExtension:
-    """Extend the context of a model in its config, without reading weights.
+    """Extend the context length of a model by its config alone, without loading weights.
 
     Args:
         source: a folder, a config.json, a GGUF file, a model of the Hugging Face Hub (``org/name``) or a mapping.

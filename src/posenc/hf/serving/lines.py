@@ -148,7 +148,7 @@ def serve_flags(
     folder: str = "DIR",
     program: str | None = None,
 ) -> list[Line]:
-    """A line for each engine: of an untouched config the folder as it is, of a changed rotation flags that say it.
+    """The command for each engine: the folder as it is, or flags that express a changed rotation.
 
     Args:
         config: as `read_rope` gives it, with the rotation to serve.

@@ -25,7 +25,7 @@ def rerotate(
     *,
     length: int | None = None,
 ) -> Tensor:
-    """Rotated keys as they would lie ``shift`` tokens further on, right to one rounding of their dtype.
+    """Move rotated keys by ``shift`` tokens, correct to one rounding of their dtype.
 
     Args:
         k: ``(batch, num_kv_heads, tokens, head_dim)``, rotated by ``encodings`` at any positions.
