@@ -39,7 +39,7 @@ def padded(rows: Sequence[Tensor], *, side: Side = "left") -> tuple[Tensor, Tens
 
 
 def packed(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Pack documents end to end into one sequence: positions ``(tokens[, axes])``, and segments ``(tokens,)`` that number them.
+    """Pack documents into one sequence: positions ``(tokens[, axes])``, and segments ``(tokens,)`` that number them.
 
     Args:
         documents: positions of each, ``(tokens,)`` or ``(tokens, axes)``.
