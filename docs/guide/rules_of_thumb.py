@@ -112,7 +112,7 @@ def rules_of_thumb() -> dict[str, tuple[Judgement, ...]]:
     alibi_keys = estimate((lost.mean, lost.low, lost.high), passkey, signed=True)
     alibi = (
         f"Its loss hardly rises ({_rise(text, text.rows['alibi'])} the training length; {small}), because far tokens "
-        f"hardly count; the pass key changes by {alibi_keys} points over the same lengths "
+        f"hardly count; passkey retrieval changes by {alibi_keys} points over the same lengths "
         f"({passkey.rows['alibi'].seeds} trainings)."
     )
     define = {name: _by_definition(name) for name in (

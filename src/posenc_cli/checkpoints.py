@@ -167,7 +167,7 @@ def _evaluate() -> argparse.ArgumentParser:
         "Evaluates whole documents, and facts hidden in them, at each length: the unmodified model (as_is), the model "
         "on text truncated to its training length (cut), or in windows of it (chunked), and methods of posenc extend.",
         epilog="If interrupted, the same command resumes. yarn is set for the longest of --lengths, yarn@2 for twice "
-        "the trained length. Several processes share a folder with --part 1/2, --part 2/2.",
+        "the training length. Several processes share a folder with --part 1/2, --part 2/2.",
     )
     parser.add_argument("path", help="a folder of transformers, or a GGUF file")
     parser.add_argument(
