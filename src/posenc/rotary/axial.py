@@ -235,7 +235,7 @@ ENTRY = Entry(
     name="axial",
     encoding=AxialRoPE,
     title="Axial RoPE: each pair is rotated by one coordinate",
-    formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_t, theta_t = base^(−2t/channels of the axis)",
+    formula="q, k ← R(p) q, R(p) k,  pairs rotated by p_axis·theta_t,  theta_t = base^(−2t/channels of the axis)",
     source="Heo et al., arXiv 2403.13298, section 3.2",
     parameters="none; head_dim/2 for each class token with learned angles",
     cost="one rotation of q and k per layer",

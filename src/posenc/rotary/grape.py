@@ -111,7 +111,7 @@ ENTRY = Entry(
     name="grape_m",
     encoding=GRAPEM,
     title="GRAPE-M: RoPE with learned frequencies, rotating in the opposite direction",
-    formula="q, k ← R(−p) q, R(−p) k, pairs rotated by p·theta_j, theta_j = exp(log_theta_j / log_scale)",
+    formula="q, k ← R(−p) q, R(−p) k,  pairs rotated by p·theta_j,  theta_j = exp(log_theta_j / log_scale)",
     source="Zhang et al., arXiv 2512.07805",
     parameters="head_dim / 2 per layer, times key heads if each has its own",
     cost="one rotation of q and k per layer, by a table computed in every call",

@@ -159,7 +159,7 @@ ENTRY = Entry(
     name="mhrope",
     encoding=MHRoPE,
     title="MHRoPE: time, row and column each have key heads of their own, with all frequencies",
-    formula="q, k ← R(p) q, R(p) k, pairs of head h rotated by p_axis(h)·theta_j, theta_j = base^(−2j/rotary_dim)",
+    formula="q, k ← R(p) q, R(p) k,  pairs of head h rotated by p_axis(h)·theta_j,  theta_j = base^(−2j/rotary_dim)",
     source="Huang et al., arXiv 2510.23095",
     parameters="none",
     cost="a table per key head; one rotation of q and k per layer",

@@ -211,7 +211,7 @@ ENTRY = Entry(
     name="mrope",
     encoding=MRoPE,
     title="M-RoPE: time, row and column share the pairs of one RoPE",
-    formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis(j)·theta_j, theta_j = base^(−2j/rotary_dim)",
+    formula="q, k ← R(p) q, R(p) k,  pairs rotated by p_axis(j)·theta_j,  theta_j = base^(−2j/rotary_dim)",
     source="Wang et al., arXiv 2409.12191, section 2.1",
     parameters="none",
     cost="one rotation of q and k per layer",

@@ -229,7 +229,7 @@ ENTRY = Entry(
     name="rope",
     encoding=RoPE,
     title="RoPE: rotary position embedding",
-    formula="q, k ← R(p) q, R(p) k, pairs rotated by p·theta_j, theta_j = base^(−2j/rotary_dim)",
+    formula="q, k ← R(p) q, R(p) k,  pairs rotated by p·theta_j,  theta_j = base^(−2j/rotary_dim)",
     source="Su et al., arXiv 2104.09864, eq. 15 and 34",
     parameters="none",
     cost="one rotation of q and k per layer",

@@ -93,7 +93,7 @@ ENTRY = Entry(
     name="vjepa",
     encoding=VJEPARoPE,
     title="V-JEPA's RoPE: frame, row and column each rotate a third of the channels",
-    formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_i, theta_i = 10000^(−i/n), n = head_dim//6",
+    formula="q, k ← R(p) q, R(p) k,  pairs rotated by p_axis·theta_i,  theta_i = 10000^(−i/n), n = head_dim//6",
     source="Assran et al., arXiv 2506.09985, section 2.1",
     parameters="none",
     cost="one rotation of q and k per layer",
