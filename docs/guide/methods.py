@@ -119,7 +119,7 @@ def _body(text: str) -> str:
     return "\n\n".join(
         "```text\n" + "\n".join(line.removeprefix("    ") for line in part.splitlines()) + "\n```"
         if part.startswith("    ")
-        else re.sub(r"([*_|<])", r"\\\1", part)
+        else re.sub(r"(`+[^`]+`+)|([*_|<])", lambda match: match[1] or f"\\{match[2]}", part)
         for part in parts
     )
 

@@ -108,19 +108,19 @@ def _weights(entry: Entry, encodings: list[Encoding], case: Case) -> Figure:
             "row",
             f"a map of the grid, darker where the middle attends more under {entry.name}",
             (
-                f"Where the middle of a grid of {SIDE} × {SIDE} tokens attends under {entry.name} in one head, "
-                "when all tokens are alike; the stronger the colour, the more. Parameters are as they are at the start."
+                f"Attention weights of the middle of a grid of {SIDE} × {SIDE} equal tokens under {entry.name}, in one "
+                "head: the stronger the colour, the larger the weight. Parameters have their initial values."
             ),
         )
-    which = "random" if by_content else "alike"
+    which = "random" if by_content else "equal"
     return Heat(
         weights.tolist(),
         "key",
         "query",
         f"a cell for each query, downwards, and key, across, darker where {entry.name} gives more weight",
         (
-            f"Weights of attention in one head under {entry.name} when {TOKENS} tokens are {which}; "
-            "the stronger the colour, the more. Parameters are as they are at the start."
+            f"Attention weights of {TOKENS} {which} tokens under {entry.name}, in one head: the stronger the colour, "
+            "the larger the weight. Parameters have their initial values."
         ),
     )
 

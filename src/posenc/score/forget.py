@@ -9,11 +9,11 @@
     s_ij ← s_ij + D_ij                                  scaled: + scale · D_ij
 
 x the layer's input; D_ii = 0. l runs over the keys that query i sees, in the order of their indices, which must be that
-of the text (positions are not read: no shuffled keys). Hidden keys count for nothing, so padding, packing and evicted
-keys change no row. Defined for causal attention; without a causal mask l runs to the last key of the row, and later
-keys are preferred; kind "bidirectional" is for that. Past the training length far tokens fade on; nothing unseen
-appears. A mix is a list: ``[RoPE(64), ForgetGate(512, num_heads=8)]``. Data-dependent ALiBi, "data_alibi" by name, is
-this gate with ``bias_init=5``: a fresh model forgets 1/150 of the past with each token, where FoX forgets a half.
+of the text (positions are not read: no shuffled keys). Hidden keys have no gates, so padding, packing and evicted keys
+change nothing. Defined for causal attention; without a causal mask l runs to the last key of the sequence, and later
+keys are preferred; kind "bidirectional" is for that. Past the training length far tokens keep decaying; nothing unseen
+appears. To combine it, use a list: ``[RoPE(64), ForgetGate(512, num_heads=8)]``. Data-dependent ALiBi, by name
+"data_alibi", is this gate with ``bias_init=5``: a fresh model forgets 1/150 of the past with each token, where FoX forgets a half.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on
     forgetting attention; initial values and decay times as in the authors' code (zhixuan-lin/forgetting-transformer).
     CABLE is this gate with weight and bias negated; Veisi et al., Context-aware Biases for Length Extrapolation, arXiv

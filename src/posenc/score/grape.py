@@ -56,7 +56,7 @@ class GRAPEA(ScoreEncoding):
     """Additive GRAPE: a bias by distance whose slope queries and keys decide.
 
     q and k are those that the scores are made of, rotated where something rotates; later keys get no bias. Past the
-    training length far keys fade on, as under ALiBi, at a rate that content has set.
+    training length far keys keep decaying, as under ALiBi, at a rate that content sets.
 
     Args:
         head_dim: width of a head.

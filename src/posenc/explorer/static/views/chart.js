@@ -42,9 +42,12 @@ const tickMarks = ({low, high, log}, wanted) => {
   return marks;
 };
 
-// Large and small powers of ten in short.
-const ticked = (value, {log}) =>
-  log && (value >= 1e6 || value < 1e-3) ? `1e${Math.round(Math.log10(value))}` : format(value);
+// As `posenc.figures.axes.tick`: 131k, 10M; small powers of ten in short.
+const ticked = (value, {log}) => {
+  if (log && value < 1e-3) return `1e${Math.round(Math.log10(value))}`;
+  const [size, sign] = value >= 1e6 ? [1e6, "M"] : value >= 1e4 ? [1e3, "k"] : [1, ""];
+  return log ? format(value / size) + sign : format(value);
+};
 
 const frame = (x, y, height, width, labels, marks) => {
   const parts = [];

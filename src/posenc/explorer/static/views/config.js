@@ -140,7 +140,7 @@ page.view(
   "config",
   "your config",
   "Paste a config.json: which layers rotate, which attend globally, and what looks wrong",
-  "Each square is a layer; its colour shows how it uses positions. Below are the findings, and the facts and wavelengths of each rotation. An example is filled in: replace it with a config.json of your own. This page reads the common forms and names what only posenc reads.",
+  "Each square is a layer; its colour shows how it uses positions. Below are the findings, and the facts and wavelengths of each rotation. An example is filled in: replace it with a config.json of your own. This page reads common configs; for the others it names the posenc command.",
   view => {
     const given = data.given > 0 ? "0" : "pasted"; // what the command line named is shown first
     const model = view.choice("config", "Config", [["pasted", "pasted below"], ...page.modelChoices()], given);

@@ -8,7 +8,7 @@ const heat = rows => {
     canvas = make("canvas", {width: n, height: n, className: "heat", role: "img"});
   canvas.setAttribute(
     "aria-label",
-    `weights of ${n} queries (down) over ${n} keys (across); the stronger the colour, the more`,
+    `weights of ${n} queries (down) over ${n} keys (across); the stronger the colour, the larger`,
   );
   const pen = canvas.getContext("2d"),
     [red, green, blue] = getComputedStyle(canvas.ownerDocument.body).getPropertyValue("--heat").split(" ");
