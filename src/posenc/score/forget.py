@@ -13,7 +13,7 @@ of the text (positions are not read: no shuffled keys). Hidden keys have no gate
 change nothing. Defined for causal attention; without a causal mask l runs to the last key of the sequence, and later
 keys are preferred; kind "bidirectional" is for that. Past the training length far tokens keep decaying; nothing unseen
 appears. To combine it, use a list: ``[RoPE(64), ForgetGate(512, num_heads=8)]``. Data-dependent ALiBi, by name
-"data_alibi", is this gate with ``bias_init=5``: a fresh model forgets 1/150 of the past with each token, where FoX forgets a half.
+"data_alibi", is this gate with ``bias_init=5``: a fresh model forgets 1/150 of the past with each token, FoX a half.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on
     forgetting attention; initial values and decay times as in the authors' code (zhixuan-lin/forgetting-transformer).
     CABLE is this gate with weight and bias negated; Veisi et al., Context-aware Biases for Length Extrapolation, arXiv
