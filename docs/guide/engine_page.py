@@ -63,7 +63,8 @@ def wrong_cells() -> list[Cell]:
 def engine_page() -> str:
     """Markdown of docs/engine-table.md."""
     heads, cells = _newest()
-    parts = [_INTRODUCTION, "## The table", _legend(), _table(heads, cells), "## Versions", _versions(heads, cells)]
+    matrix = f'<div class="matrix" markdown="1">\n\n{_table(heads, cells)}\n\n</div>'
+    parts = [_INTRODUCTION, "## The table", _legend(), matrix, "## Versions", _versions(heads, cells)]
     parts += ["## What is wrong, and what to do instead", _REMEDIES_INTRODUCTION]
     for head in heads:
         wrong = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
