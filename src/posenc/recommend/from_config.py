@@ -8,6 +8,7 @@ from pathlib import Path
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import HEADS
 from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import TextConfig, count_at, max_length, width_of_heads
 from posenc.hf.explanation.report import facts, schedule_facts
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
@@ -94,7 +95,7 @@ def _cache(config: RopeConfig) -> tuple[int | None, tuple[int | None, ...]]:
     """
     text, read = config.text_config, config.facts
     attending = [layer for layer in read.layers if layer.attends]
-    widths = {layer["head_dim"] for layer in facts(config)["layers"].values() if layer is not None}
+    widths = {text_rope(rope).head_dim for rope in config.rotations.values() if rope is not None}
     differs = len(widths) > 1 or bool(text.get("num_kv_shared_layers"))
     compressed = any(layer.kind in _COMPRESSED or layer.not_read for layer in attending)
     channels = _channels(read, next(iter(widths), None))
