@@ -29,18 +29,6 @@ def finite(scores: Tensor) -> Tensor:
     return scores.masked_fill(scores == -math.inf, -9e9)
 
 
-def test_formula():
-    q, k, v = qkv(2, 4, 9, dtype=torch.float64)
-    bias, at = T5Bias(4, init_std=1.0, bidirectional=True).double(), torch.arange(9).double()
-    read = read_attention(q, k, v, [bias], scale=0.3)
-    hidden = torch.ones(9, 9).triu(1).bool()
-    scores = (0.3 * q @ k.mT + bias(at, at)).masked_fill(hidden, -math.inf)
-    assert torch.equal(read.scores == -math.inf, hidden.expand(2, 4, -1, -1))
-    assert gap(finite(read.scores), finite(scores)) < 1e-12
-    assert gap(read.weights, scores.softmax(-1)) < 1e-12
-    assert gap(read.lse, scores.logsumexp(-1)) < 1e-12
-
-
 @pytest.mark.parametrize("situation", mostly_slow(SOME, *sorted(SOME)[::3]))
 @pytest.mark.parametrize("name", UNLIKE)
 def test_some_queries_and_the_log_sum_exp_alone(name, situation):

@@ -23,22 +23,6 @@ def other_defaults():
     torch.set_default_device(None)
 
 
-@pytest.mark.parametrize("default", ["float64", "meta"])
-@torch.no_grad()
-def test_a_step_under_other_defaults(default, other_defaults):
-    q, k, v = torch.randn(1, 2, 1, 8), *torch.randn(2, 1, 2, 10, 8)
-    encodings = [StickBreaking()]
-    expected = attention(q, k, v, encodings, backend="dense")
-    if default == "meta":
-        torch.set_default_device("meta")
-    else:
-        torch.set_default_dtype(torch.float64)
-    assert gap(attention(q, k, v, encodings), expected) < 1e-5
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
-    assert gap(attention(q, k, v, encodings), expected) < 1e-5
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("encodings", "queries", "backend"),

@@ -184,21 +184,6 @@ class TestPaths:
         jvp(loss, (q,), (q,))
         assert backends == ["sdpa", "sdpa", "dense"]
 
-    @pytest.mark.parametrize("name", LISTS)
-    def test_double_backward_is_right_or_refused(self, name):
-        """With create_graph nobody knows beforehand: the definition is right, operators say so."""
-        call = Called(name, 70)
-        for backend in ("dense", "tiled"):
-            q = call.q.clone().requires_grad_()
-            out = attention(q, call.k, call.v, call.encodings, x=call.x_given, backend=backend)
-            (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-            if backend == "tiled":
-                with pytest.raises(RuntimeError, match="'tiled'"):
-                    torch.autograd.grad((first * call.towards).sum(), q)
-                continue
-            (second,) = torch.autograd.grad((first * call.towards).sum(), q)
-            assert gap(second, call.moved(call.gradient)) < 1e-5
-
 
 @pytest.mark.parametrize("name", mostly_slow(["nope", "alibi", "sticks"], "alibi"))
 def test_compiled(name):

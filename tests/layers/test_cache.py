@@ -32,13 +32,6 @@ def test_what_was_not_given_counts_on_or_is_real():
         grow(cache, 1)
 
 
-def test_rows_may_come_to_differ():
-    cache = grow(KVCache(), 2, positions=torch.tensor([0, 1]), segments=torch.tensor([0, 0]))
-    grow(cache, 1, positions=torch.tensor([[2], [7]]), segments=torch.tensor([[0], [1]]))
-    assert cache.positions.tolist() == [[0, 1, 2], [0, 1, 7]]
-    assert cache.segments.tolist() == [[0, 0, 0], [0, 0, 1]]
-
-
 def test_positions_of_several_coordinates():
     cache = KVCache()
     grow(cache, 2, positions=torch.tensor([[0, 1], [0, 2]]), axes=2)

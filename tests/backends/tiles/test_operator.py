@@ -144,14 +144,6 @@ def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
     expect_same(dict(zip(inputs, result, strict=True)), {name: everything[name] for name in inputs})
 
 
-def test_second_derivatives_are_refused_rather_than_wrong():
-    q, k, v = (t.requires_grad_() for t in qkv(1, 4, 20, head_dim=8, dtype=torch.float64))
-    out = attention(q, k, v, build_encodings("t5"), backend="tiled")
-    (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError):
-        torch.autograd.grad(gradient.square().sum(), q)
-
-
 def test_fake_tensors_meet_one_operator():
     with FakeTensorMode():
         q, k, v = (t.requires_grad_() for t in (torch.randn(1, 4, 300, 8) for _ in range(3)))

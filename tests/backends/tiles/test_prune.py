@@ -13,7 +13,7 @@ from tests.backends.tiles.compare import (
     Fading,
     Products,
     called,
-    expect_same,
+    expect_same_as_dense,
 )
 from tests.samples import gap
 
@@ -40,30 +40,20 @@ def sloped(*slopes: float) -> Tensor:
     return -torch.tensor(slopes, dtype=torch.float64)[:, None] * apart.abs()
 
 
-def check(encodings, tensors, tolerance=1e-10, **options) -> None:
-    got, expected = {}, {}
-    for backend, actual in (("tiled", got), ("dense", expected)):
-        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
-        parameters = [p for e in encodings for p in e.parameters() if p.requires_grad]
-        out = attention(*leaves, encodings, x=tensors[3], backend=backend, **options)
-        signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2.0 - 1
-        gradients = torch.autograd.grad(out, [*leaves, *parameters], signs.to(out.dtype))
-        actual |= {str(n): t for n, t in enumerate([out, *gradients])}
-    expect_same(got, expected, tolerance)
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("learned", [True, False])
 @pytest.mark.parametrize("queries", [LENGTH, 300, 1])
 def test_steep_and_flat_heads(queries, learned, causal):
-    check([FixedBias(sloped(2.0, 0.001, 1.0, 1.0), learned=learned)], called(queries, LENGTH, batch=1), causal=causal)
+    expect_same_as_dense(
+        [FixedBias(sloped(2.0, 0.001, 1.0, 1.0), learned=learned)], called(queries, LENGTH, batch=1), causal=causal
+    )
 
 
 @pytest.mark.parametrize("queries", [LENGTH, 300, 1])
 @pytest.mark.parametrize("gates", [(-2.0, -1e-3, -0.3, -1.0), (-1e-4, -0.124, -0.2, 0.0), (-0.12,) * 4, (-9.0,) * 4])
 def test_strong_and_weak_gates(queries, gates):
-    check([Fading(*gates)], called(queries, LENGTH, batch=1))
-    check(
+    expect_same_as_dense([Fading(*gates)], called(queries, LENGTH, batch=1))
+    expect_same_as_dense(
         [Fading(*gates), FixedBias(sloped(0.0, 0.1, 1.0, -0.2), learned=True)], called(queries, LENGTH, batch=1), 1e-9
     )
 
@@ -74,9 +64,11 @@ def test_strong_and_weak_gates(queries, gates):
 def test_queries_that_look_for_nothing_or_for_much(scale, size, queries, causal):
     tensors = called(queries, LENGTH, batch=1)
     tensors[0] = tensors[0] * size
-    check([FixedBias(sloped(2.0, 0.5, 0.1, 0.01), learned=True)], tensors, 1e-9, scale=scale, causal=causal)
+    expect_same_as_dense(
+        [FixedBias(sloped(2.0, 0.5, 0.1, 0.01), learned=True)], tensors, 1e-9, scale=scale, causal=causal
+    )
     if causal:
-        check([Fading(-2.0, -0.5, -0.1, -0.01)], tensors, 1e-9, scale=scale)
+        expect_same_as_dense([Fading(-2.0, -0.5, -0.1, -0.01)], tensors, 1e-9, scale=scale)
 
 
 @pytest.mark.parametrize("where", [0, 1, 300, 700])
@@ -91,7 +83,7 @@ def test_a_loud_key_is_heard_from_afar(where, causal, bias):
     loudest = (k[:, :, where] / k[:, :, where].norm()).repeat_interleave(HEADS // k.shape[1], 1)
     q[:, :, -1] = q[:, :, 0] = 20 * loudest
     encoding = FixedBias(sloped(*[1.0] * HEADS), learned=True) if bias == "row" else Fading(*[-1.0] * HEADS)
-    check([encoding], [q, k, v, x], 1e-9, causal=causal)
+    expect_same_as_dense([encoding], [q, k, v, x], 1e-9, causal=causal)
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -102,7 +94,7 @@ def test_rows_of_any_shape(learned):
     table[1, LENGTH + 20 : LENGTH + 90] = -1e4
     table[3, LENGTH + 100 : LENGTH + 300] = -torch.inf
     for causal in (True, False):
-        check([FixedBias(table, learned=learned)], called(LENGTH, batch=1), 1e-9, causal=causal)
+        expect_same_as_dense([FixedBias(table, learned=learned)], called(LENGTH, batch=1), 1e-9, causal=causal)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
