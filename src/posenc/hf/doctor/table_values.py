@@ -48,13 +48,18 @@ class _Reader:
         self._opened: dict[Path, Any] = {}
 
     def rows(self, name: str, entry: Entry, most: int) -> list[list[float]]:
-        """A sample of some ``most`` rows of a tensor; empty for a type that has no plain numbers."""
+        """A sample of some ``most`` rows; empty for a type without plain numbers and a file larger than the memory."""
         if entry.dtype not in _TYPES or not entry.shape or math.prod(entry.shape) == 0:
             return []
         if entry.file not in self._opened:
             from safetensors import safe_open
 
-            self._opened[entry.file] = self._files.enter_context(safe_open(entry.file, framework="pt"))
+            try:
+                self._opened[entry.file] = self._files.enter_context(safe_open(entry.file, framework="pt"))
+            except RuntimeError:  # torch cannot map it
+                self._opened[entry.file] = None
+        if self._opened[entry.file] is None:
+            return []
         part, rows = self._opened[entry.file].get_slice(name), entry.shape[0]
         if len(entry.shape) == 1:
             return [part[:_ROW].double().tolist()]

@@ -49,7 +49,7 @@ def tensors_in(path: Path) -> dict[str, Entry]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as opened:
+        with safe_open(path, framework="np") as opened:  # whose file may be larger than the memory
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - it is no mapping
             found = {name: Entry(path, each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
     except SafetensorError as error:
