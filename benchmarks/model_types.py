@@ -17,8 +17,7 @@ from typing import Any
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-from posenc.hf.families import RECORDS
-from posenc.hf.families.defaults import FILE, SIZES
+from posenc.hf.families import FILE, RECORDS, SIZES
 from posenc.hf.families.family import SLIDING, WINDOWED, Family
 
 _OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block

@@ -13,8 +13,7 @@ import pytest
 
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.doctor import examine
-from posenc.hf.families import FAMILIES, RECORDS
-from posenc.hf.families.defaults import FILE
+from posenc.hf.families import FAMILIES, FILE, RECORDS
 
 pytest.importorskip("transformers")
 

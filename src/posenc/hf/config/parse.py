@@ -10,7 +10,7 @@ from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.rope_keys import SCALED_FROM, Path, RopeBlock, at
-from posenc.hf.config.rotation import Rotation
+from posenc.hf.config.rotation import Rotation, rotary_dim
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
     TextConfig,
@@ -19,7 +19,7 @@ from posenc.hf.config.text_config import (
     head_words,
     length_key,
 )
-from posenc.hf.config.write import SHARES, places, rotary_dim
+from posenc.hf.config.write import SHARES, places
 from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.sources.load import dotted
 

@@ -83,6 +83,13 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     return keys
 
 
+def rotary_dim(values: Block, width: int) -> int:
+    """Channels of a head of ``width`` that rotate."""
+    if values.get("rope_type") == "proportional":
+        return width
+    return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
+
+
 def problems(values: Block, defaults: Block, pairs: int | None) -> list[Problem]:
     """What is wrong with sections that are right one by one.
 

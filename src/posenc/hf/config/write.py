@@ -34,7 +34,7 @@ from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.block_schema import PRESERVED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.rope_keys import ALL, BLOCKS, Path, RopeBlock, at, find_rope_blocks, share_key
-from posenc.hf.config.rotation import Rotation, keys_of, text_rope
+from posenc.hf.config.rotation import Rotation, keys_of, rotary_dim, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import TextConfig, head_dim, length_key
 from posenc.hf.families.family import RotationRules
@@ -184,13 +184,6 @@ def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPESpec) -> Bl
         return {}
     key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(text_config.rotation))
     return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope.rotary_dim, rope.head_dim)}
-
-
-def rotary_dim(values: Block, width: int) -> int:
-    """Channels of a head of ``width`` that rotate."""
-    if values.get("rope_type") == "proportional":
-        return width
-    return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
 
 
 def share_of(rotated: int, head: int) -> float:

@@ -20,7 +20,9 @@ from posenc.hf.families.position_schemes import (
     learned,
     t5_bias,
 )
-from posenc.hf.families.shared import AUDIO_ENCODER, BY_HEAD
+
+_AUDIO_ENCODER = "has a rotation only in an encoder of sound, by keys of its own (rotary_embedding_base)"
+_BY_HEAD = "rotates queries and keys alike by the number of their head, which changes no score: there is no position"
 
 AUDIO: dict[str, Family] = {
     **same(
@@ -49,8 +51,8 @@ AUDIO: dict[str, Family] = {
         "nemotron_asr_streaming_encoder parakeet_encoder",
         Family(unsupported="has relative scores after Transformer-XL in an encoder of sound, and no rotation"),
     ),
-    **same("neucodec xcodec2", Family(unsupported=BY_HEAD)),
-    **same("seamless_m4t wav2vec2-bert wav2vec2-conformer", Family(unsupported=AUDIO_ENCODER)),
+    **same("neucodec xcodec2", Family(unsupported=_BY_HEAD)),
+    **same("seamless_m4t wav2vec2-bert wav2vec2-conformer", Family(unsupported=_AUDIO_ENCODER)),
     "audio-spectrogram-transformer": Family(attention=Attention(direction="bidirectional"), schemes=(PATCHES_UNSIZED,)),
     "clvp_decoder": Family(
         unsupported="has learned embeddings of the positions; clvp_encoder rotates, by keys of its own"

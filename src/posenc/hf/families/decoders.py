@@ -10,6 +10,7 @@ from posenc.hf.families.family import (
     CHUNKED,
     COMPRESSED,
     FULL,
+    GEMMA_3_KINDS,
     HEAVILY_COMPRESSED,
     HYBRID,
     HYBRID_SLIDING,
@@ -19,6 +20,7 @@ from posenc.hf.families.family import (
     LEARNED,
     LLAMA_4,
     MISTRAL,
+    MODERNBERT_KINDS,
     SLIDING,
     Attention,
     Family,
@@ -38,7 +40,6 @@ from posenc.hf.families.position_schemes import (
     learned,
     learned_with_offset,
 )
-from posenc.hf.families.shared import GEMMA_3_KINDS, MODERNBERT_KINDS
 
 DECODERS: dict[str, Family] = {
     **same(

@@ -5,7 +5,18 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import FULL, SLIDING, Attention, Family, LayerPattern, RotationRules, Window, same
+from posenc.hf.families.family import (
+    BIG_BIRD_BLOCKS,
+    FULL,
+    GEMMA_3_KINDS,
+    SLIDING,
+    Attention,
+    Family,
+    LayerPattern,
+    RotationRules,
+    Window,
+    same,
+)
 from posenc.hf.families.position_schemes import (
     PAGE,
     SINUSOIDAL_FAIRSEQ,
@@ -17,7 +28,6 @@ from posenc.hf.families.position_schemes import (
     learned_with_offset,
     t5_bias,
 )
-from posenc.hf.families.shared import BIG_BIRD_BLOCKS, GEMMA_3_KINDS
 
 ENCODER_DECODERS: dict[str, Family] = {
     **same(

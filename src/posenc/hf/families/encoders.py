@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from posenc.hf.families.family import (
+    BIG_BIRD_BLOCKS,
     FULL,
+    MODERNBERT_KINDS,
     SLIDING,
     Attention,
     DynamicKeys,
@@ -29,7 +31,6 @@ from posenc.hf.families.position_schemes import (
     learned_with_offset,
     t5_bias,
 )
-from posenc.hf.families.shared import BIG_BIRD_BLOCKS, MODERNBERT_KINDS
 
 ENCODERS: dict[str, Family] = {
     **same(

@@ -418,3 +418,16 @@ class Family:
 def same(names: str, record: Family) -> dict[str, Family]:
     """One record for several model types, by their names with spaces between."""
     return dict.fromkeys(names.split(), record)
+
+
+GEMMA_3_KINDS = {
+    FULL: KindKeys("rope_theta", 1e6, scaled=True),
+    SLIDING: KindKeys("rope_local_base_freq", 1e4, scaled=False),
+}
+MODERNBERT_KINDS = {
+    FULL: KindKeys("global_rope_theta", 1.6e5, scaled=True),
+    SLIDING: KindKeys("local_rope_theta", 1e4, scaled=True),
+}
+BIG_BIRD_BLOCKS = (
+    "blocks of {block_size} tokens: its own, both neighbours, the first, the last and {num_random_blocks} random ones"
+)

@@ -23,7 +23,9 @@ from posenc.hf.families.position_schemes import (
     resized_with_antialias,
     resized_with_offset,
 )
-from posenc.hf.families.shared import AXIAL, AXIAL_TIME
+
+_AXIAL = "rotates by the row and the column of an image patch, as AxialRoPE does, and by no position in a text"
+_AXIAL_TIME = "rotates by the time, the row and the column of a patch of a video, and by no position in a text"
 
 VISION: dict[str, Family] = {
     **same(
@@ -51,7 +53,7 @@ VISION: dict[str, Family] = {
         "qwen2_5_omni_vision_encoder qwen3_5_moe_vision qwen3_5_vision qwen3_omni_moe_vision_encoder "
         "qwen3_vl_moe_vision qwen3_vl_vision qwen4_exp_vision sam3 sam3_tracker_video sam3_vision_model "
         "sam3_vit_model sapiens2 step3p5_vision video_llama_3_vision",
-        Family(unsupported=AXIAL),
+        Family(unsupported=_AXIAL),
     ),
     **same(
         "deepseek_ocr2_sam_vision_model got_ocr2_vision sam_hq_vision_model sam_vision_model",
@@ -78,7 +80,7 @@ VISION: dict[str, Family] = {
         ),
     ),
     **same(
-        "qwen2_5_vl_vision qwen2_vl_vision", Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="qwen-vl")')
+        "qwen2_5_vl_vision qwen2_vl_vision", Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="qwen-vl")')
     ),
     **same(
         "sam sam_hq",
@@ -104,23 +106,23 @@ VISION: dict[str, Family] = {
     "dinov2_with_registers": Family(
         attention=Attention(direction="bidirectional"), schemes=(resized_with_antialias(patches(prefix=1)),)
     ),
-    "dinov3_vit": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="dinov3")'),
-    "efficientloftr": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="efficient-loftr")'),
+    "dinov3_vit": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="dinov3")'),
+    "efficientloftr": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="efficient-loftr")'),
     "esmfold2": Family(
         unsupported="rotates atoms by their three coordinates and by the number of their residue, and by no position"
     ),
-    "gemma4_vision": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="gemma-4")'),
+    "gemma4_vision": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="gemma-4")'),
     "imagegpt": Family(schemes=(learned(key="n_positions"),)),
-    "kimi_k25_vision": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="kimi-k2.5")'),
+    "kimi_k25_vision": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="kimi-k2.5")'),
     "lightglue": Family(
         unsupported="rotates by the coordinates of points in an image, which it projects by learned weights"
     ),
-    "llama4_vision_model": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="llama-4")'),
-    "minimax_m3_vl_vision": Family(unsupported=AXIAL_TIME),
-    "mlcd_vision_model": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="qwen-vl", prefix=1)'),
+    "llama4_vision_model": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="llama-4")'),
+    "minimax_m3_vl_vision": Family(unsupported=_AXIAL_TIME),
+    "mlcd_vision_model": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="qwen-vl", prefix=1)'),
     "perceiver": Family(attention=Attention(direction="bidirectional"), schemes=(LATENTS, FOURIER.of("images"))),
-    "pixtral": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="pixtral")'),
-    "sam2_video": Family(unsupported=AXIAL + ': AxialRoPE(head_dim, convention="sam-2")'),
+    "pixtral": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="pixtral")'),
+    "sam2_video": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="sam-2")'),
     "segformer": Family(attention=Attention(direction=""), schemes=(PIXELS,)),
     "siglip2_vision_model": Family(
         attention=Attention(direction="bidirectional"), schemes=(patches(256, 16, count_key="num_patches"),)
@@ -135,7 +137,7 @@ VISION: dict[str, Family] = {
             DECOMPOSED.switched("use_relative_position_embeddings", default=False),
         ),
     ),
-    "vjepa2": Family(unsupported=AXIAL_TIME + ": VJEPARoPE(head_dim, released=True)"),
+    "vjepa2": Family(unsupported=_AXIAL_TIME + ": VJEPARoPE(head_dim, released=True)"),
     "yolos": Family(
         attention=Attention(direction="bidirectional"),
         schemes=(patches(prefix=1, prefix_key="num_detection_tokens", prefix_default=100),),
