@@ -135,112 +135,58 @@ def test_malformed_configuration_names_its_key(malformed: Malformed) -> None:
     assert key in named | ({"rope_type"} if key == "type" else set()), error.value
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            {"rope_scaling": {"type": "yarnn", "factor": 4.0}},
-            ["rope_scaling.type is none of", "'yarnn'", "the nearest is 'yarn'"],
-        ),
-        ({"rope_scaling": {"type": "yarn"}}, ["rope_scaling.factor is missing", "a number of at least 1"]),
-        ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["at least 1", "found 0.5"]),
-        ({"rope_scaling": {"type": "linear", "factor": "4"}}, ["found '4'"]),
-        ({"rope_scaling": {"type": "linear", "factr": 8.0}}, ["did you mean factor?"]),
-        ({"rope_scaling": {"factor": 8.0}}, ["rope_type is missing", "factor would be ignored"]),
-        (
-            {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 0.5}},
-            ["beta_fast must not be below beta_slow = 1.0"],
-        ),
-        (
-            {"rope_scaling": {"type": "llama3", "factor": 4.0, "low_freq_factor": 4, "high_freq_factor": 1}},
-            ["high_freq_factor must be at least low_freq_factor = 4"],
-        ),
-        (
-            {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 1024}},
-            ["max_position_embeddings = 4096", "found 1024"],
-        ),
-        (
-            {"rope_scaling": {"type": "axial"}},
-            [
-                "'axial'",
-                "row and column of an image",
-                "AxialRoPE(head_dim, convention=...)",
-            ],
-        ),
-        (
-            {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 1024.0}},
-            ["original_max_position_embeddings must be an integer", "1024.0"],
-        ),
-        (
-            {
-                "rope_scaling": {
-                    "type": "llama3",
-                    "original_max_position_embeddings": 512,
-                    "low_freq_factor": 1,
-                    "high_freq_factor": 4,
-                }
-            },
-            ["factor is missing"],
-        ),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0, "vendor": None}}, ["vendor", "ignore=['vendor']"]),
-        (
-            {"model_type": "gemma3_text", "rope_parameters": {"full_attention": None, "sliding_attention": {}}},
-            ["rope_parameters.full_attention is null", "rotates in all its layers"],
-        ),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}, ["mscale is no key", "but of 'yarn'"]),
-        (
-            {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}},
-            ["64 pairs", "which is 63"],
-        ),
-        ({"rope_scaling": {"type": "mrope", "mrope_section": [32, 32]}}, ["a list of three integers", "[32, 32]"]),
-        (
-            {"rope_scaling": {"type": "mrope", "mrope_section": [0, 32, 32]}},
-            ["a list of three integers", "[0, 32, 32]"],
-        ),
-        ({"rope_scaling": {"type": "mrope", "mrope_sections": [16, 24, 24]}}, ["did you mean mrope_section?"]),
-        ({"rope_scaling": {"mrope_section": [16, 24, 24], "factor": 2.0}}, ["rope_type is missing", "factor would be"]),
-        ({"model_type": "qwen2_vl", "head_dim": 64}, ["mrope_section is [16, 24, 24]", "the 32 pairs"]),
-        ({"model_type": "hunyuan_vl"}, ["hunyuan_vl", "two channels of a pair by different axes"]),
-        ({"rope_scaling": "linear"}, ["rope_scaling must be an object", "'linear'"]),
-        ({"rope_scaling": [4.0]}, ["rope_scaling must be an object"]),
-        ({"rope_theta": "1e6"}, ["rope_theta must be a number above 1", "'1e6'"]),
-        ({"rope_theta": [1e6, 1e4]}, ["rope_theta"]),
-        ({"rope_theta": 1}, ["rope_theta", "above 1"]),
-        ({"partial_rotary_factor": 1.5}, ["partial_rotary_factor", "0..1"]),
-        ({"partial_rotary_factor": 0}, ["partial_rotary_factor", "above 0"]),
-        ({"partial_rotary_factor": 0.01}, ["partial_rotary_factor", "even number"]),
-        ({"rotary_dim": 256}, ["rotary_dim", "head_dim = 128"]),
-        ({"rotary_dim": 64, "partial_rotary_factor": 0.25}, ["rotary_dim", "32 of 128"]),
-        (
-            {"rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
-            ["stands twice", "rope_parameters.rope_theta = 10000.0"],
-        ),
-        (
-            {
-                "rope_scaling": {"type": "linear", "factor": 2.0},
-                "rope_parameters": {"rope_type": "linear", "factor": 4.0},
-            },
-            ["rope_scaling and rope_parameters differ"],
-        ),
-        (
-            {"rope_parameters": {"full_attention": {"factor": 2.0}, "factor": 2.0}},
-            ["rope_parameters.factor", "each block"],
-        ),
-        ({"hidden_size": None}, ["head_dim", "hidden_size with num_attention_heads", "head_dim="]),
-        ({"hidden_size": "4096"}, ["hidden_size", "'4096'"]),
-        ({"head_dim": 63}, ["head_dim", "63"]),
-        ({"model_type": "gemma4_text", "rope_parameters": {"rope_theta": 1e4}}, ["flat", "kinds of layers"]),
-        ({"model_type": "modernbert", "local_rope_theta": None}, ["rope_theta is null"]),
-        ({"model_type": "new"}, ["model_type 'new' is unknown", "rope_scaling or rope_theta"]),
-        ({"model_type": "nanochat"}, ["nanochat", "other way round"]),
-    ],
-)
-def test_error_says_what_is_wrong(change: dict[str, Any], words: list[str]) -> None:
+YARN = {"type": "yarn", "factor": 4.0}
+MROPE = {"type": "mrope", "mrope_section": [16, 24, 24]}
+WORDS: list[tuple[str, dict[str, Any]]] = [  # what the error names besides the key, of what the strategies above lack
+    ("'yarn'", {"rope_scaling": {**YARN, "type": "yarnn"}}),
+    ("mean factor?", {"rope_scaling": {"type": "linear", "factr": 8.0}}),
+    ("mean original_max_position_embeddings?", {"rope_scaling": {**YARN, "original_max_position_embedding": 4096}}),
+    ("mean mrope_section?", {"rope_scaling": {"type": "mrope", "mrope_sections": [16, 24, 24]}}),
+    ("factor", {"rope_scaling": {"factor": 8.0}}),
+    ("factor", {"rope_scaling": {**MROPE, "type": None, "factor": 2.0}}),
+    ("beta_slow", {"rope_scaling": {**YARN, "beta_fast": 0.5}}),
+    ("low_freq_factor", {"rope_scaling": {"type": "llama3", "factor": 4, "low_freq_factor": 4, "high_freq_factor": 1}}),
+    ("4096", {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 1024}}),
+    ("AxialRoPE", {"rope_scaling": {"type": "axial"}}),
+    ("ignore=['vendor']", {"rope_scaling": {"type": "linear", "factor": 2.0, "vendor": None}}),
+    ("'yarn'", {"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}),
+    ("63", {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}}),
+    ("[32, 32]", {"rope_scaling": {"type": "mrope", "mrope_section": [32, 32]}}),
+    ("[0, 32, 32]", {"rope_scaling": {"type": "mrope", "mrope_section": [0, 32, 32]}}),
+    ("[16, 24, 24]", {"model_type": "qwen2_vl", "head_dim": 64}),
+    ("rope_scaling", {"rope_scaling": "linear"}),
+    ("rope_scaling", {"rope_scaling": [4.0]}),
+    ("'1e6'", {"rope_theta": "1e6"}),
+    ("rope_theta", {"rope_theta": [1e6, 1e4]}),
+    ("rope_theta", {"rope_theta": 1}),
+    ("partial_rotary_factor", {"partial_rotary_factor": 1.5}),
+    ("partial_rotary_factor", {"partial_rotary_factor": 0}),
+    ("partial_rotary_factor", {"partial_rotary_factor": 0.01}),
+    ("head_dim = 128", {"rotary_dim": 256}),
+    ("rotary_dim", {"rotary_dim": 64, "partial_rotary_factor": 0.25}),
+    ("rope_parameters.rope_theta", {"rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}}),
+    ("rope_scaling and rope_parameters", {"rope_scaling": YARN, "rope_parameters": {**YARN, "factor": 2.0}}),
+    ("rope_parameters.factor", {"rope_parameters": {"full_attention": {"factor": 2.0}, "factor": 2.0}}),
+    ("rope_parameters.full_attention", {
+        "model_type": "gemma3_text", "rope_parameters": {"full_attention": None, "sliding_attention": {}},
+    }),
+    ("num_attention_heads", {"hidden_size": None}),
+    ("hidden_size", {"hidden_size": "4096"}),
+    ("head_dim", {"head_dim": 63}),
+    ("flat", {"model_type": "gemma4_text", "rope_parameters": {"rope_theta": 1e4}}),
+    ("rope_theta", {"model_type": "modernbert", "local_rope_theta": None}),
+    ("'new'", {"model_type": "new"}),
+    ("nanochat", {"model_type": "nanochat"}),
+    ("hunyuan_vl", {"model_type": "hunyuan_vl"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "change"), WORDS, ids=str)
+def test_error_says_what_is_wrong(word: str, change: dict[str, Any]) -> None:
     config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
     with pytest.raises(ValueError) as error:
         read_rope({**config, **change})
-    for word in words:
-        assert word in str(error.value)
+    assert word in str(error.value)
 
 
 def test_a_length_that_nothing_gives_is_an_error() -> None:
@@ -307,13 +253,6 @@ def test_widths_of_another_kind_are_not_multiplied(model_type: str, key: str, va
     assert {rope.head_dim for rope in read.layers.values() if isinstance(rope, RoPE)} == {
         rope.head_dim for rope in read_rope(config).layers.values() if isinstance(rope, RoPE)
     }
-
-
-def test_a_letter_that_is_missing_means_the_key_that_has_a_default():
-    block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embedding": 4096}
-    config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 16384, "rope_scaling": block}
-    with pytest.raises(ValueError, match=r"did you mean original_max_position_embeddings\?"):
-        read_rope(config)
 
 
 @pytest.mark.parametrize(
