@@ -90,7 +90,6 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"malformed"}, "a factor that shrinks", llama({"rope_type": "linear", "factor": 0.25})),
     ({"malformed"}, "no factor", llama({"rope_type": "linear"})),
     ({"malformed"}, "a key that is none", llama({**LINEAR, "facter": 2.0})),
-    ({"malformed"}, "M-RoPE lost", {"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4}),
     ({"malformed"}, "two shares", llama({}, rope_scaling=None, rotary_dim=32, partial_rotary_factor=0.25)),
     (
         {"unreadable"}, "two blocks that differ",

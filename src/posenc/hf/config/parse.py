@@ -127,7 +127,7 @@ def _problems(rope_block: RopeBlock, head: int, latent: bool, convention: Conven
     return (
         block_schema.problems(values, pairs, convention)
         or list(_in_context(rope_block, values, head, rotated or 0, convention))
-        or (rotation.problems(values, rope_block.defaults, pairs) if rotation.SECTION in values else [])
+        or rotation.problems(values, rope_block.values or {}, rope_block.defaults, pairs)
     )
 
 

@@ -90,18 +90,19 @@ def rotary_dim(values: Block, width: int) -> int:
     return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
 
 
-def problems(values: Block, defaults: Block, pairs: int | None) -> list[Problem]:
+def problems(values: Block, given: Block, defaults: Block, pairs: int | None) -> list[Problem]:
     """What is wrong with sections that are right one by one.
 
     Args:
         values: of a block, over its defaults.
+        given: those that the file has.
         defaults: of the model type.
         pairs: that rotate.
     """
-    sections = values[SECTION]
-    if pairs is None or sum(sections) == pairs:
+    sections = values.get(SECTION)
+    if sections is None or pairs is None or sum(sections) == pairs:
         return []
-    if sections == defaults.get(SECTION) and sum(sections) > pairs:  # of a tiny model
+    if SECTION not in given or (sections == defaults.get(SECTION) and sum(sections) > pairs):  # of a tiny model
         text = f"is {sections}, as this family has it, and does not add up to the {pairs} pairs that are rotated"
         raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
     text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
