@@ -18,10 +18,10 @@ from markupsafe import escape
 from tests.lab.conftest import NUMBERS, numbers, run, typed
 
 from posenc.lab import commands
+from posenc.lab.console import StoppedByUserError, stoppable
 from posenc.lab.report.page import terminal_summary
 from posenc.lab.run.folder import read_run
 from posenc.lab.run.progress import Display
-from posenc.lab.run.stopping import StoppedByUserError, stoppable
 from posenc.lab.tasks.recall import Recall
 from posenc.lab.tasks.sequences import SIZES
 

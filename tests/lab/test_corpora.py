@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from posenc.lab.data import read_source
-from posenc.lab.data.corpus import HELD_OUT, Corpus, load_corpus, make_corpus, split
+from posenc.lab.data.corpus import HELD_OUT, Corpus, WindowLayout, load_corpus, make_corpus, split
 from posenc.lab.data.documents import Document, Source
-from posenc.lab.data.windows import WindowLayout
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.tasks.text import draw_batch, draw_pieces
 

@@ -15,11 +15,10 @@ import torch
 from tests.lab.conftest import made_job
 
 from posenc.lab.files import write_json
-from posenc.lab.run.job import Job, open_job, read_job, read_rows, write_rows
+from posenc.lab.run.job import Job, open_job, read_job, read_rows, read_tuned, write_rows
 from posenc.lab.run.records import empty
 from posenc.lab.run.run_job import run_job
 from posenc.lab.run.train import Checkpoint, read_checkpoint, write_checkpoint
-from posenc.lab.run.tuned import read_tuned
 
 MakeJob = Callable[..., tuple[Job, Path]]
 JobAndFolder = tuple[Job, Path]

@@ -9,8 +9,8 @@ from importlib import import_module
 
 import typer
 
+from posenc.lab.console import FailedJobsError, StoppedByUserError
 from posenc.lab.run import joint
-from posenc.lab.run.stopping import FailedJobsError, StoppedByUserError
 
 BAD_INPUT, FAILED = 2, 1  # exit codes
 MODULES = {  # each with a function NAME_command; loaded when it is asked for

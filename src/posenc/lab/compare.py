@@ -17,7 +17,7 @@ from rich.console import Console
 
 from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, with_numbers
 from posenc.lab.config import Machine, Profile
-from posenc.lab.console import plain_console, working
+from posenc.lab.console import FailedJobsError, plain_console, stoppable, working
 from posenc.lab.execute.executor import NAMES, Executor, InProcess, Resources, make_executor, map_jobs, started
 from posenc.lab.files import MOST_SEEDS
 from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
@@ -38,7 +38,6 @@ from posenc.lab.run.planning import (
     write_baselines,
 )
 from posenc.lab.run.progress import Display
-from posenc.lab.run.stopping import FailedJobsError, stoppable
 from posenc.lab.run.tracking import check_trackers
 from posenc.lab.specs import plugin_names
 from posenc.lab.tasks import task_named, task_names

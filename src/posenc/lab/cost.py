@@ -38,12 +38,11 @@ from posenc.catalogue import encoding_info, list_encodings
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding
 from posenc.frequencies.by_name import Trained
 from posenc.lab.cli_options import ClassesFrom
-from posenc.lab.console import plain_console, working
+from posenc.lab.console import plain_console, stoppable, working
 from posenc.lab.files import write_atomically, write_json
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.report.tables import TextTable, markdown
 from posenc.lab.run.machine import describe_machine, describe_versions, device_of
-from posenc.lab.run.stopping import stoppable
 from posenc.lab.specs import Shape, build_encodings, plugin_names
 from posenc.lab.tasks.extension import BASE, DISTANCES, METHODS, check_row, moved, parse_row, scaling
 from posenc.layers import KVCache, SelfAttention

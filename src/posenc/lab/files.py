@@ -107,7 +107,7 @@ Facts = dict[str, str]
 Spec = Annotated[str, AfterValidator(encoding_spec)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**40)]
-Factors = dict[Literal["lr", "own"], Annotated[float, Field(gt=0, allow_inf_nan=False)]]  # see `posenc.lab.run.tuned`
+Factors = dict[Literal["lr", "own"], Annotated[float, Field(gt=0, allow_inf_nan=False)]]  # see `posenc.lab.run.job`
 
 
 def read_record(path: Path, kind: type[T]) -> T:

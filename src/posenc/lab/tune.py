@@ -23,17 +23,27 @@ import pandas as pd
 import typer
 
 from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, parse_value, with_numbers
-from posenc.lab.console import plain_console
+from posenc.lab.console import plain_console, stoppable
 from posenc.lab.execute.executor import Resources, make_executor, map_jobs, started
 from posenc.lab.files import write_atomically
 from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.folder import collect_records, read_run
-from posenc.lab.run.job import Job, open_job, read_rows, refuse_difference
+from posenc.lab.run.job import (
+    TRIALS,
+    TUNED,
+    Job,
+    Tuned,
+    describe_factors,
+    factors_of,
+    open_job,
+    read_rows,
+    read_tuned,
+    refuse_difference,
+    write_tuned,
+)
 from posenc.lab.run.planning import PreparedRun, RunRequest, default_folder, prepare, work_of
 from posenc.lab.run.progress import Display
-from posenc.lab.run.stopping import stoppable
-from posenc.lab.run.tuned import FILE, TRIALS, Tuned, describe_factors, factors_of, read_tuned, write_tuned
 from posenc.lab.specs import build_for_inspection, plugin_names
 from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import Planned
@@ -107,10 +117,10 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
     if any(planned.base for planned in prepared.planned):
         raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
     if (request.out / RUN).exists():
-        refuse_difference(request.out / FILE, {"numbers": read_run(request.out).numbers}, {"numbers": numbers})
+        refuse_difference(request.out / TUNED, {"numbers": read_run(request.out).numbers}, {"numbers": numbers})
     earlier = read_tuned(request.out)
     if earlier["encodings"] and (earlier.get("numbers"), earlier.get("data")) != (_plain(numbers), data):
-        raise ValueError(f"{request.out / FILE} is of other numbers or data: move it away, or choose another --out")
+        raise ValueError(f"{request.out / TUNED} is of other numbers or data: move it away, or choose another --out")
     trials = [trial for planned in prepared.planned for trial in _trials(prepared, planned, rates)]
     works = [work for job, planned in trials if (work := work_of(prepared, job, planned))]
     resources, executor = Resources.of(prepared.config.machine, workers, prepared.out), make_executor("local", {})
@@ -136,7 +146,7 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
         "numbers": numbers, "data": data, "versions": prepared.versions, "command": prepared.run.command,
     }  # fmt: skip
     write_tuned(request.out, {**factors_of(request.out), **chosen_factors}, facts)
-    console.print(f"Written to {request.out / FILE}; posenc compare reads it there.")
+    console.print(f"Written to {request.out / TUNED}; posenc compare reads it there.")
     return chosen_factors
 
 

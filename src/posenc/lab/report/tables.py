@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import pandas as pd
 from rich import box
 from rich.table import Table as TerminalTable
-from rich.text import Text
 
 from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Curve, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, Row, Table, metric_cells
@@ -244,32 +243,21 @@ def _at_longest(row: Row | None, table: Table) -> str:
 
 
 def terminal_table(run: Run, table: Table) -> TerminalTable:
-    """The main table's most important columns for a terminal of 80 columns; also shown while jobs run."""
+    """The main table's most important columns for a terminal of 80 columns."""
+    whole, times = main_table(run, table), [f"{k}×" for k in run.times]
+    by_length = len(times) > 1
+    change = f"{times[-1]} − 1×"
+    heads = [times[0], times[-1], change, "verdict", "holds to, tokens"] if by_length else ["as trained", *table.views]
+    places = [whole.heads.index(head) for head in heads]
     shown = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    times, first, last = table.times, table.trained, table.lengths[-1]
-    by_length = last > first
     shown.add_column("encoding", overflow="fold")  # in a narrow terminal a name breaks before a number
-    heads = ("1×", f"{times}×", f"{times}× − 1×", "verdict", "holds to") if by_length else ("as trained", *table.views)
     for head in heads:
         shown.add_column(head, justify="right", no_wrap=by_length)
-    for row in table.full_rows:
-        under = [table.row(row.spec, view) for view in table.views]
-        views = [each.cells[max(each.cells)] if each else None for each in under]
-        others = [row.cells.get(last)] if by_length else views
-        means = [_mean(cell, table) for cell in (row.cells.get(first), *others)]
-        length = ABSENT if row.practical_length is None else f"{row.practical_length:,}"
-        style = "green" if row.verdict.stable else "yellow" if row.verdict.change else "dim"
-        change = with_error(row.verdict.change, table.metric, change=True).partition(" (")[0]
-        rest: list[str | Text] = [change, Text(row.verdict.kind, style=style), length] if by_length else []
-        shown.add_row(row.spec, *means, *rest)
-    if counting := table.baselines:  # the targets of all lengths are the same, and an n-gram's context is short
-        for name, value in ((f"{counting.order}-gram", counting.ngram.mean), ("single tokens", counting.unigram)):
-            shown.add_row(name, *[number(value, table.metric)] * (2 if by_length else 1))
+    for line in whole.lines:
+        # Means alone, but of the change its interval too: the verdict rests on it.
+        cells = [line[place].partition(" (" if whole.heads[place] == change else " ±")[0] for place in places]
+        shown.add_row(line[0], *cells)
     return shown
-
-
-def _mean(cell: Interval | None, table: Table) -> str:
-    return ABSENT if cell is None else number(cell.mean, table.metric)
 
 
 def markdown(table: TextTable) -> str:

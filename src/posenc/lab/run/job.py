@@ -3,6 +3,11 @@
 OUT/run.json, OUT/records.parquet     see `posenc.lab.run.folder`
 OUT/data/                             what is trained on and measured with; the task says what lies where
 OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  progress.json  log.txt  lock
+OUT/tuned.json                        learning rates that `posenc tune` chose, as factors, which posenc compare reads
+
+    lr(model) = configured lr · lr factor          lr(encoding's parameters) = lr(model) · own factor
+
+``own`` is the class's ``lr_multiplier`` unless it was tuned. Factors found at one size serve at another.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import pandas as pd
 from pydantic import Field, PlainValidator
+from typing_extensions import TypedDict
 
 from posenc.lab.config import Config, config_of
-from posenc.lab.files import MOST_SEEDS, Factors, Facts, Spec, read_json, validated, write_json
+from posenc.lab.files import MOST_SEEDS, Factors, Facts, Spec, read_json, read_record, validated, write_json
 from posenc.lab.plugins import ImportAllowlist
 from posenc.lab.run.folder import RECORDS
 from posenc.lab.run.records import read_records, write_records
@@ -44,7 +50,7 @@ class Job:
     versions: Facts  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
     protocol: int = PROTOCOL
     code: Facts = field(default_factory=dict)  # hashes of the files of a user's classes that it uses
-    tuned: Factors = field(default_factory=dict)  # see `posenc.lab.run.tuned`
+    tuned: Factors = field(default_factory=dict)  # see `posenc.lab.run.job`
     trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")] = ""  # tells jobs of one spec and seed apart
     format: Literal["posenc-lab-job/2"] = FORMAT
 
@@ -171,3 +177,39 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
 def _short(value: object) -> str:
     text = "missing" if value is None else str(value)
     return text if len(text) <= 24 else text[:12] + "…"
+
+
+TUNED_FORMAT, TUNED, TRIALS = "posenc-lab-tuned/1", "tuned.json", "trials.csv"
+Tuned = Factors  # "lr", "own" or both; what is absent is as without tuning
+
+
+class TunedRecord(TypedDict):
+    """What tuned.json holds; whoever writes it by hand may leave out how the factors were found."""
+
+    format: Literal["posenc-lab-tuned/1"]
+    encodings: dict[Spec, Factors]
+    numbers: NotRequired[dict[str, Any]]
+    data: NotRequired[Facts]
+    procedures: NotRequired[Facts]  # by spec, also of those whose default rates were best
+
+
+def read_tuned(folder: Path) -> TunedRecord:
+    """A folder's tuned.json; without entries if there is none."""
+    path = folder / TUNED
+    return read_record(path, TunedRecord) if path.exists() else {"format": "posenc-lab-tuned/1", "encodings": {}}
+
+
+def factors_of(folder: Path) -> dict[str, Tuned]:
+    """The factors by spec."""
+    return read_tuned(folder)["encodings"]
+
+
+def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:
+    """Write tuned.json; ``facts`` say how it was found."""
+    write_json(folder / TUNED, {"format": TUNED_FORMAT, "encodings": dict(tuned), **facts})
+
+
+def describe_factors(tuned: Mapping[str, float]) -> str:
+    """``learning rate × 2, own parameters × 10``."""
+    parts = {"lr": "learning rate", "own": "own parameters"}
+    return ", ".join(f"{words} × {tuned[key]:g}" for key, words in parts.items() if key in tuned)

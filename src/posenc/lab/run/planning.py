@@ -17,7 +17,20 @@ from posenc.lab.console import working
 from posenc.lab.metrics import BASELINES, Words
 from posenc.lab.plugins import import_allowlist, is_module_name
 from posenc.lab.run.folder import BASELINE_RECORDS, FILE, FORMAT, Run, read_run, write_run
-from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_rows, refuse_difference
+from posenc.lab.run.job import (
+    PROTOCOL,
+    TRIALS,
+    TUNED,
+    Job,
+    Tuned,
+    Work,
+    describe_factors,
+    factors_of,
+    open_job,
+    read_rows,
+    read_tuned,
+    refuse_difference,
+)
 from posenc.lab.run.joint import check_sharding
 from posenc.lab.run.machine import (
     DECIDING_LIBRARIES,
@@ -28,8 +41,6 @@ from posenc.lab.run.machine import (
 )
 from posenc.lab.run.records import read_records, records_frame, write_records
 from posenc.lab.run.train import read_checkpoint
-from posenc.lab.run.tuned import FILE as TUNED
-from posenc.lab.run.tuned import TRIALS, Tuned, describe_factors, factors_of, read_tuned
 from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task

@@ -44,16 +44,23 @@ such failures would move to the margin. Equal means with unlike distributions (8
 0.8) are called different as often as no failing seed is drawn: in 51, 33 and 11 % of cases with 3, 5 and 10 seeds.
 """
 
-from posenc.lab.stats.comparisons import (
+from posenc.lab.stats.intervals import (
+    LEVEL,
     Answer,
+    Array,
+    Caution,
+    Contrast,
+    Interval,
     Share,
+    by_document,
     contrasts,
     holm,
+    mean_interval,
     p_above,
+    paired,
     share,
     within,
 )
-from posenc.lab.stats.intervals import LEVEL, Array, Caution, Contrast, Interval, by_document, mean_interval, paired
 
 __all__ = [
     "LEVEL", "Answer", "Array", "Caution", "Contrast", "Interval", "Share", "by_document", "contrasts",
