@@ -57,23 +57,16 @@ def measured(task: Sequences[Any], config: Config, wrong: list[tuple[int, int]])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tests_are_the_same_for_all_and_come_back_from_their_files(name: str, tmp_path: Path) -> None:
+def test_tests_are_the_same_for_all_and_drawn_again_alike(name: str, tmp_path: Path) -> None:
     task, config = task_and_config(name)
     data = task.data("generated", config)
     assert task.data("generated", config.replaced({"steps": 3, "lr": 1.0, "batch_size": 8})).facts() == data.facts()
     other = task.data("generated", config.replaced({"windows": 7}))
     assert not set(other.identity().values()) & set(data.identity().values())
-    data.save(tmp_path)
-    loaded = task.load(tmp_path, config)
-    assert loaded.facts() == data.facts()
-    for a, b in zip(loaded.tests, data.tests, strict=True):
+    again = task.load(tmp_path, config)
+    assert again.identity() == data.identity()
+    for a, b in zip(again.tests, data.tests, strict=True):  # type: ignore[attr-defined]
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if y is not None)
-    path = tmp_path / f"{config.tested[1]}.bin"
-    content = path.read_bytes()
-    for damaged in (content[:-1], b"\1" + content[1:]):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="truncated or not of this run"):
-            task.load(tmp_path, config)
     with pytest.raises(ValueError, match=rf"--data book\.txt: --task {name} makes its own sequences"):
         task.data("book.txt", config)
 

@@ -24,21 +24,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
 from posenc.lab.data.batching import batches_within, counter_seed
-from posenc.lab.files import Facts, read_bytes, read_record, write_atomically, write_json
 from posenc.lab.metrics import FAR, FULL, MAJORITY, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import READ, Data, Task, profiles, with_options
 
 NO_ANSWER = -100  # where nothing is to be said; what `cross_entropy` ignores
-FILE = "tests.json"
 
 
 class DrawnSequences(NamedTuple):
@@ -76,42 +73,22 @@ class SequenceData:
         return {f"tests_{n}_sha256": hashlib.sha256(content).hexdigest() for n, content in self._contents()}
 
     def facts(self) -> dict[str, str]:
-        """Sizes and hashes."""
+        """Sizes."""
         lengths = ", ".join(f"{test.tokens.shape[1]:,}" for test in self.tests)
         answers = ", ".join(f"{int((test.answers != NO_ANSWER).sum()):,}" for test in self.tests)
         return {
             "sequences": f"{self.task}, generated",
             "training": "drawn anew for each step, from seed and step",
             "tests": f"{len(self.tests[0].tokens):,} sequences each of {lengths} tokens, with {answers} answers",
-            **{f"tests of {n:,} tokens, SHA-256": self.identity()[f"tests_{n}_sha256"] for n, _ in self._contents()},
         }
 
     def save(self, folder: Path) -> None:
-        """A file of 32-bit integers for each length, and their hashes."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for length, content in self._contents():
-            write_atomically(folder / f"{length}.bin", content)
-        write_json(folder / FILE, self.identity())
+        """Nothing is stored: whoever needs the tests draws them again, and compares their `identity`."""
 
     def _contents(self) -> Iterator[tuple[int, bytes]]:
         for tokens, answers, distances in self.tests:
             parts = torch.stack([tokens, answers, torch.zeros_like(tokens) if distances is None else distances])
             yield tokens.shape[1], parts.numpy().astype("<i4").tobytes()
-
-
-def read_sequences(folder: Path, config: Config) -> SequenceData:
-    """Read what `SequenceData.save` wrote, and check it against its hashes; a ValueError names what is damaged."""
-    count, tests = config.evaluation.windows, []
-    names = [f"tests_{length}_sha256" for length in config.tested]
-    record = read_record(folder / FILE, Facts)
-    for length, name in zip(config.tested, names, strict=True):
-        path = folder / f"{length}.bin"
-        stored = read_bytes(path, 12 * count * length) if path.exists() else b""
-        if len(stored) != 12 * count * length or hashlib.sha256(stored).hexdigest() != record.get(name):
-            raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again")
-        parts = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(3, count, length)
-        tests.append(DrawnSequences(*parts))
-    return SequenceData(config.task, tuple(tests))
 
 
 BY_DISTANCE = Curve("accuracy_by_distance", axis="distance in tokens", of="accuracy")
@@ -246,8 +223,8 @@ class Sequences(Task, Generic[N]):
         return SequenceData(self.name, tuple(tests))
 
     def load(self, folder: Path, config: Config) -> SequenceData:
-        """See `posenc.lab.tasks.sequences`."""
-        return read_sequences(folder, config)
+        """Draw them again; the folder holds none."""
+        return self.data(self.source, config)
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder."""
