@@ -17,9 +17,9 @@ from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
 from posenc.diffusion import rotation
 from posenc.figures import Bars, Curves, Flow, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
-from posenc.figures.axes import linear_ticks, log_ticks
-from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.figures.named import NAMED, SHOWN
+from posenc.figures.svg import linear_ticks, log_ticks
+from posenc.figures.texts import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.frequencies import DyPE
 from posenc.positions import grid
 from posenc.score import CoPE

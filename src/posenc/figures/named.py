@@ -8,7 +8,7 @@ import torch
 
 from posenc.catalogue.studies import studies
 from posenc.embedding.sinusoidal import Sinusoidal
-from posenc.figures import biases, content, first_steps, generators, rotations, structure
+from posenc.figures import generators, rotations, texts
 from posenc.figures.drawn import Curves, Figure, Heat
 from posenc.figures.mechanisms import TOKENS
 
@@ -67,12 +67,12 @@ def _measured() -> Figure:
 
 
 NAMED: dict[str, Callable[[], Figure]] = {
-    "scaled-integers": first_steps.scaled_integers, "adding": first_steps.adding,
-    "flattening": first_steps.flattening, "interpolation": first_steps.interpolation,
-    "block": structure.block, "sinusoids": _sinusoids, "binary": _binary, "rotation": rotations.rotation,
+    "scaled-integers": texts.scaled_integers, "adding": texts.adding,
+    "flattening": texts.flattening, "interpolation": texts.interpolation,
+    "block": texts.block, "sinusoids": _sinusoids, "binary": _binary, "rotation": rotations.rotation,
     "rotation-offset": rotations.rotation_offset, "rotation-decay": rotations.rotation_decay,
-    "alibi-matrix": biases.alibi_matrix, "alibi-slopes": biases.alibi_head_slopes, "slopes": biases.slopes,
-    "cope-counts": content.cope_counts, "stick": content.stick_breaking, "fox-pro": structure.fox_pro,
+    "alibi-matrix": texts.alibi_matrix, "alibi-slopes": texts.alibi_head_slopes, "slopes": texts.slopes,
+    "cope-counts": texts.cope_counts, "stick": texts.stick_breaking, "fox-pro": texts.fox_pro,
     "axial-grid": rotations.axial_grid, "axial-channels": rotations.axial_channels,
     "context-extension": rotations.context_extension, "slowdown": rotations.slowdown,
     "unseen-angles": rotations.unseen_angles, "measured": _measured,
