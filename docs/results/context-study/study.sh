@@ -61,7 +61,6 @@ evaluate() { # folder of documents, folder of readings, number of documents, fur
 }
 pilot() {
     evaluate pilot pilot/likelihood 8 "--tasks perplexity --lengths $long --methods cut,yarn"
-    evaluate pilot pilot/retrieval 2 "--tasks niah_single --lengths $long --answer-tokens 32 --methods chunked,yarn"
 }
 likelihood() {
     evaluate study likelihood 100 "--tasks perplexity --lengths $long,2048 --search 8 --generations 2
