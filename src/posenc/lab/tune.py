@@ -32,8 +32,8 @@ from posenc.lab.run.folder import collect_records, read_run
 from posenc.lab.run.job import (
     TRIALS,
     TUNED,
+    Factors,
     Job,
-    Tuned,
     describe_factors,
     factors_of,
     open_job,
@@ -95,7 +95,7 @@ def _tune(
 tune_command = with_numbers(_tune, [task_named(name).options for name in task_names()])
 
 
-def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> dict[str, Tuned]:
+def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> dict[str, Factors]:
     """Try the table of rates for each encoding of a comparison, and write OUT/trials.csv and OUT/tuned.json.
 
     Args:
@@ -154,7 +154,7 @@ def _trials(prepared: PreparedRun, planned: Planned, rates: tuple[float, ...]) -
     """The trainings of an encoding: every combination of its rates, from each seed; no row is measured on them."""
     planned = dataclasses.replace(planned, rows=())
     own = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
-    table: list[Tuned] = [
+    table: list[Factors] = [
         {"lr": rate, "own": max(own) * factor} for rate, factor in itertools.product(rates, OWN_RATES)
     ] if own else [{"lr": rate} for rate in rates]  # fmt: skip
     return [
@@ -174,7 +174,7 @@ def _line(prepared: PreparedRun, job: Job) -> dict[str, Any]:
     return {"spec": job.spec, "trial": job.trial, "seed": job.seed, **factors, "train_loss": loss}
 
 
-def _best(spec: str, trials: pd.DataFrame, rates: tuple[float, ...], say: Any) -> Tuned:
+def _best(spec: str, trials: pd.DataFrame, rates: tuple[float, ...], say: Any) -> Factors:
     """The factors of the least mean loss; a ValueError where every training failed."""
     by_trial = trials.groupby("trial", sort=False)
     means = by_trial["train_loss"].agg(lambda losses: losses.mean(skipna=False)).fillna(math.inf)
@@ -182,7 +182,9 @@ def _best(spec: str, trials: pd.DataFrame, rates: tuple[float, ...], say: Any) -
     if not math.isfinite(means[best]):
         raise ValueError(f"{spec}: every training has failed; see their logs in {FOLDER}/jobs")
     line = trials[trials["trial"] == best].iloc[0]
-    factors = {"lr": float(line["lr"])} | ({} if math.isnan(line["own"]) else {"own": float(line["own"])})
+    factors: Factors = {"lr": float(line["lr"])}
+    if not math.isnan(line["own"]):
+        factors["own"] = float(line["own"])
     at_edge = len(rates) > 1 and factors["lr"] in (min(rates), max(rates))
     edge = ", at the edge of the table: give --rates further along" if at_edge else ""
     say(f"{spec}: {describe_factors(factors)}: loss {means[best]:.4f}, the best of {len(means)} rates{edge}")

@@ -50,7 +50,7 @@ class Job:
     versions: Facts  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
     protocol: int = PROTOCOL
     code: Facts = field(default_factory=dict)  # hashes of the files of a user's classes that it uses
-    tuned: Factors = field(default_factory=dict)  # see `posenc.lab.run.job`
+    tuned: Factors = field(default_factory=dict)  # what is absent is as without tuning
     trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")] = ""  # tells jobs of one spec and seed apart
     format: Literal["posenc-lab-job/2"] = FORMAT
 
@@ -180,7 +180,6 @@ def _short(value: object) -> str:
 
 
 TUNED_FORMAT, TUNED, TRIALS = "posenc-lab-tuned/1", "tuned.json", "trials.csv"
-Tuned = Factors  # "lr", "own" or both; what is absent is as without tuning
 
 
 class TunedRecord(TypedDict):
@@ -199,17 +198,17 @@ def read_tuned(folder: Path) -> TunedRecord:
     return read_record(path, TunedRecord) if path.exists() else {"format": "posenc-lab-tuned/1", "encodings": {}}
 
 
-def factors_of(folder: Path) -> dict[str, Tuned]:
+def factors_of(folder: Path) -> dict[str, Factors]:
     """The factors by spec."""
     return read_tuned(folder)["encodings"]
 
 
-def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:
+def write_tuned(folder: Path, tuned: Mapping[str, Factors], facts: Mapping[str, object]) -> None:
     """Write tuned.json; ``facts`` say how it was found."""
     write_json(folder / TUNED, {"format": TUNED_FORMAT, "encodings": dict(tuned), **facts})
 
 
-def describe_factors(tuned: Mapping[str, float]) -> str:
+def describe_factors(tuned: Factors) -> str:
     """``learning rate × 2, own parameters × 10``."""
-    parts = {"lr": "learning rate", "own": "own parameters"}
+    parts: dict[Literal["lr", "own"], str] = {"lr": "learning rate", "own": "own parameters"}
     return ", ".join(f"{words} × {tuned[key]:g}" for key, words in parts.items() if key in tuned)

@@ -21,8 +21,8 @@ from posenc.lab.run.job import (
     PROTOCOL,
     TRIALS,
     TUNED,
+    Factors,
     Job,
-    Tuned,
     Work,
     describe_factors,
     factors_of,
@@ -75,7 +75,7 @@ class PreparedRun:
     out: Path
     run: Run
 
-    def job(self, planned: Planned, seed: int, tuned: Tuned, trial: str = "") -> Job:
+    def job(self, planned: Planned, seed: int, tuned: Factors, trial: str = "") -> Job:
         """The job of one training with one seed."""
         shared = {self.task.name, self.source}
         code = {name: digest for name, digest in self.code.items() if name in {*encoding_names(planned.spec), *shared}}

@@ -16,7 +16,7 @@ import io
 import math
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from posenc.lab.config import Config, Training
 from posenc.lab.data.batching import counter_seed
-from posenc.lab.files import write_atomically
+from posenc.lab.files import Factors, write_atomically
 from posenc.lab.models.decoder import Block, LabModel
 from posenc.lab.run.job import Job, folder_name, read_job
 from posenc.lab.run.machine import peak_memory, reset_peak_memory
@@ -302,12 +302,12 @@ def _group(name: str, parameters: list[nn.Parameter], weight_decay: float, multi
     return {"name": name, "params": parameters, "weight_decay": weight_decay, "multiplier": multiplier}
 
 
-def with_tuned_lr(config: Config, tuned: Mapping[str, float]) -> Config:
+def with_tuned_lr(config: Config, tuned: Factors) -> Config:
     """The numbers with the model's own learning rate."""
     return config.replaced({"lr": config.training.lr * tuned["lr"]}) if "lr" in tuned else config
 
 
-def apply_to_model(model: LabModel, tuned: Mapping[str, float]) -> None:
+def apply_to_model(model: LabModel, tuned: Factors) -> None:
     """Give the encodings' parameters their own rate."""
     if "own" in tuned:
         model.lr_multipliers = dict.fromkeys(model.lr_multipliers, tuned["own"])
