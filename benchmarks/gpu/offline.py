@@ -197,7 +197,7 @@ def few() -> dict[str, Terms]:
     network = [torch.zeros(shape) for shape in ((1,), (1,), (32,), (32,), (4, 32), (4,))]
     return {
         "one query, row": Terms(row=torch.zeros(4, 256)),
-        "one query, table": Terms(row=torch.zeros(4, 32), index=index),
+        "one query, table": Terms(row=torch.zeros(4, 32), entries=index),
         "one query, slopes": Terms(slopes=torch.zeros(4)),
         "one query, gates": Terms(gates=torch.zeros(1, 4, 256)),
         "one query, network": Terms(network=DistanceNetwork(*network, 512.0, 1e-6, 0.0)),

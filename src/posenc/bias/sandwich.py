@@ -15,8 +15,6 @@ Departs from the source: nothing; the main text's sum starts at 1 (``start=1``, 
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -28,8 +26,8 @@ from posenc.entry import Entry
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
 from posenc.head_shares import HeadShare
-from posenc.structure.lookup import Lookup, index_by_distance, reach_of
-from posenc.tracing import may_keep
+from posenc.structure.lookup import Lookup, index_by_distance, kept, reach_of
+from posenc.tracing import stand_ins
 
 
 def _waves(dim: int, start: int) -> list[float]:
@@ -40,13 +38,11 @@ def _distance(distance: Tensor, told: None) -> Tensor:
     return distance.abs()
 
 
-@functools.lru_cache(maxsize=4)
-def _kept(strength: tuple[float, ...], dim: int, start: int, reach: int, device: torch.device) -> Tensor:
-    """The bias at distances 0 … reach − 1, ``(heads, reach)`` float32: it has no parameters, so a device keeps one."""
-    with torch.inference_mode(False), torch.no_grad():
-        far = torch.arange(reach, device=device)
-        total = angles(far, Frequencies(_waves(dim, start)), working_dtype(torch.float32, device)).cos().sum(-1)
-        return total.float() * constant(strength, torch.float32, device)[:, None]
+def _table(strength: tuple[float, ...], dim: int, start: int, reach: int, device: torch.device) -> Tensor:
+    """The bias at distances 0 … reach − 1, ``(heads, reach)`` float32."""
+    far = torch.arange(reach, device=device)
+    total = angles(far, Frequencies(_waves(dim, start)), working_dtype(torch.float32, device)).cos().sum(-1)
+    return total.float() * constant(strength, torch.float32, device)[:, None]
 
 
 class Sandwich(DistanceBias):
@@ -99,11 +95,11 @@ class Sandwich(DistanceBias):
         return total.to(dtype) * constant(self._strength, dtype, distance.device).view(-1, *[1] * distance.ndim)
 
     def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup | None:
-        if not may_keep(like.device):
+        if stand_ins():
             return None
-        told = tuple(self._strength), self.dim, self.start
-        index = index_by_distance(_distance, None, queries, keys, like.device)
-        return Lookup(_kept(*told, reach_of(queries, keys), like.device), index)
+        told = tuple(self._strength), self.dim, self.start, reach_of(queries, keys), like.device
+        table = kept(("sandwich", *told), like.device, lambda: _table(*told))
+        return None if table is None else Lookup(table, index_by_distance(_distance, None, queries, keys, like.device))
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, dim={self.dim}, start={self.start}"

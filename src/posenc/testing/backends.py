@@ -212,7 +212,7 @@ def distance_structure(case: Case) -> None:
         if found is not None:
             row = encoding.of_distance(torch.arange(6, -90, -1, dtype=torch.float64))
             assert row is not None, "a bias with a table states of_distance"
-            expect_close("lookup", found.table[:, found.index.long()].to(row.dtype), row, tolerance=1e-6)
+            expect_close("lookup", found.table[:, found.entries.long()].to(row.dtype), row, tolerance=1e-6)
         slopes = encoding.distance_slopes(like=q_pos)
         if slopes is not None:
             assert structure is not None, "a bias with slopes states of_distance"

@@ -228,11 +228,10 @@ def run(call: AttentionCall) -> Tensor:
     if kernel == "softmax":
         from posenc.backends.triton.softmax import attend_softmax
 
-        terms, counted = terms_of(call), {}
-        if terms.gates is not None:
-            counted["seen"] = None if call.mask is None else call.mask[:, 0, 0]
-            counted["documents"] = None if call.segments is None else call.segments[1]
-        return attend_softmax(*qkv, terms, call.scale, visibility, call.softcap, call.dropout, **counted)
+        seen = None if call.mask is None else call.mask[:, 0, 0]
+        documents = None if call.segments is None else call.segments[1]
+        cuts = call.softcap, call.dropout
+        return attend_softmax(*qkv, terms_of(call), call.scale, visibility, *cuts, seen=seen, documents=documents)
     if kernel == "sticks":
         assert call.weight is not None
         sticks = call.weight.structure()

@@ -41,7 +41,7 @@ def attend_few(
     seen = None if seen is None else launch.row_contiguous(seen)
     tables = None if terms.network is None else network_tables(terms.network)
     out: Tensor = _attend_few(
-        q, k, v, terms.row, terms.index, tables, terms.slopes, gates, terms.sink, seen, q_ids, k_ids, scale, causal,
+        q, k, v, terms.row, terms.entries, tables, terms.slopes, gates, terms.sink, seen, q_ids, k_ids, scale, causal,
         window, softcap or 0.0,
     )  # fmt: skip
     return out

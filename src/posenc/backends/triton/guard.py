@@ -193,10 +193,12 @@ def small_call(
     if "slopes" in flags:
         bias = (*bias, _StandIn(slopes=torch.tensor([0.5 ** (2 * h + 1) for h in range(heads)], device=device)))
     if "network" in flags:
-        units = [tensor("inner", 20), tensor("inner_bias", 20), tensor("outer", heads, 20), tensor("outer_bias", heads)]
+        shapes = {"c": (1,), "multiplier": (1,), "inner": (20,), "inner_bias": (20,), "outer": (heads, 20)}
+        c, multiplier, inner, inner_bias, outer = (tensor(name, *shape) for name, shape in shapes.items())
+        last = tensor("outer_bias", heads)
         del learned["outer_bias"]  # softmax takes no notice of it: its gradient is rounding
-        scales = tensor("c", 1), tensor("multiplier", 1)
-        bias = (*bias, _StandIn(network_=DistanceNetwork(*scales, *units, 60.0, 1e-6, 0.01)))
+        found = DistanceNetwork(c, multiplier, inner, inner_bias, outer, last, 60.0, 1e-6, 0.01)
+        bias = (*bias, _StandIn(network_=found))
     if "gates" in flags:
         structures.append(Decay(torch.nn.functional.logsigmoid(tensor("gates", batch, heads, keys) + 3.0)))
     if "sink" in flags:
@@ -252,7 +254,7 @@ class _StandIn(NamedTuple):
     def of_distance(self, distance: Tensor) -> Tensor | None:
         """At the distances of a row, in its order."""
         if self.lookup_ is not None:
-            return self.lookup_.table[:, self.lookup_.index.long()]
+            return self.lookup_.table[:, self.lookup_.entries.long()]
         return None if self.slopes is None else -distance.abs() * self.slopes.to(torch.float64)[:, None]
 
     def parameters(self) -> tuple[Tensor, ...]:

@@ -35,7 +35,7 @@ class Terms(NamedTuple):
     """What is added to the logits; None: nothing. What may want a gradient is said."""
 
     row: Tensor | None = None  # (heads | 1, queries + keys − 1), at n = −(queries − 1) … keys − 1; a gradient
-    index: Tensor | None = None  # int32 (queries + keys − 1,): ``row`` is a table (heads | 1, any), this its entries
+    entries: Tensor | None = None  # int32 (queries + keys − 1,): ``row`` is a table (heads | 1, any), this its entries
     slopes: Tensor | None = None  # (heads,) float32, of a penalty that grows with the distance
     gates: Tensor | None = None  # (batch | 1, heads | 1, keys), logs of forget gates; a gradient
     network: DistanceNetwork | None = None  # gradients

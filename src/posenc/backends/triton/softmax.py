@@ -54,7 +54,7 @@ def attend_softmax(
     wants_row = row is not None and row.requires_grad and torch.is_grad_enabled()
     seed, p, first = (None, 0.0, 0) if dropout is None else (dropout.seed, dropout.p, dropout.first)
     out: Tensor = _operator(
-        q, k, v, row, sums, tables, terms.sink, terms.index, terms.slopes, visibility.q_ids, visibility.k_ids, seed,
+        q, k, v, row, sums, tables, terms.sink, terms.entries, terms.slopes, visibility.q_ids, visibility.k_ids, seed,
         scale, visibility.causal, visibility.window, softcap or 0.0, p, first, wants_row,
     )[0]  # fmt: skip
     return out
@@ -70,7 +70,7 @@ class _Operands(NamedTuple):
     sums: Tensor | None
     tables: Tensor | None
     sink: Tensor | None
-    index: Tensor | None
+    entries: Tensor | None
     slopes: Tensor | None
     q_ids: Tensor | None
     k_ids: Tensor | None
@@ -122,7 +122,7 @@ class _Operands(NamedTuple):
     def copies(self) -> Tensor | None:
         """The row by distance as kernels read it."""
         lengths = self.q.shape[2], self.k.shape[2]
-        return row_copies(self.row, self.index, self.tables, *lengths, centred=self.sink is None)
+        return row_copies(self.row, self.entries, self.tables, *lengths, centred=self.sink is None)
 
 
 def _forward(
@@ -211,10 +211,10 @@ def _row_gradient(
 
     parts, first = launch.fitted("row", constants, of.q, start)
     result, shared = torch.empty_like(row), row.shape[0] == 1
-    programs = -(-entries // ENTRIES) if of.index is None else row.shape[1]
+    programs = -(-entries // ENTRIES) if of.entries is None else row.shape[1]
     term_kernels.row_gradient[(programs, row.shape[0])](
-        parts, parts if of.index is None else of.index, result, *result.stride(), heads, entries, queries - 1,
-        *parts.shape[1:3], first, SHARED=shared, INDEX=of.index is not None, SIZE=parts.shape[4], BLOCK=ENTRIES,
+        parts, parts if of.entries is None else of.entries, result, *result.stride(), heads, entries, queries - 1,
+        *parts.shape[1:3], first, SHARED=shared, INDEX=of.entries is not None, SIZE=parts.shape[4], BLOCK=ENTRIES,
     )  # fmt: skip
     return result
 

@@ -359,9 +359,13 @@ def queries_backward(
     q_tile = load_tile(q + b * q_batch + h * q_head, first, queries, q_row, BM, D, WIDTH)
     grad_tile = load_tile(grad + b * grad_batch + h * grad_head, first, queries, grad_row, BM, DV, VALUES)
     norm = tl.load(norms + which * queries + i, mask=inside, other=float("inf"))
-    o_tile = load_tile(out + which * queries * DV, first, queries, DV, BM, DV, VALUES)
-    mean = tl.sum(o_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
-    tl.store(delta + which * queries + i, mean, mask=inside)
+    # A network's gradients are sums of dS over everything, most of which cancels. What rounding the result did to δ
+    # would be left of them, so that in 16 bits a walk of its own sums δ up first.
+    TWICE: tl.constexpr = SEGMENTS > 0 and not EXACT
+    mean = tl.zeros((BM,), tl.float32)
+    if not TWICE:
+        o_tile = load_tile(out + which * queries * DV, first, queries, DV, BM, DV, VALUES)
+        mean = tl.sum(o_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
     row_start, sums_start, table = row + h * row_head, sums + which * keys, tables + h * (HEADER + 3 * SEGMENTS)
     scaled = scale * LOG2_E
@@ -388,10 +392,10 @@ def queries_backward(
     if IDS:
         doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
     low, full_low, full_high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
-    for phase in tl.static_range(3):
-        if phase > 0 or WINDOW or IDS:
-            start = low if phase == 0 else (full_low if phase == 1 else full_high)
-            stop = full_low if phase == 0 else (full_high if phase == 1 else high)
+    for turn in tl.static_range(6):  # three ranges of keys, twice
+        if (turn >= 3 or TWICE) and (turn % 3 > 0 or WINDOW or IDS):
+            start = low if turn % 3 == 0 else (full_low if turn % 3 == 1 else full_high)
+            stop = full_low if turn % 3 == 0 else (full_high if turn % 3 == 1 else high)
             for block in range(start, stop):
                 j = block * BN + tl.arange(0, BN)
                 k_tile = load_tile(k_start, block * BN, keys, k_row, BN, D, WIDTH)
@@ -408,7 +412,7 @@ def queries_backward(
                     first + (keys - queries), block * BN, ROW, SLOPES, GATES, SEGMENTS, BM, BN,
                 )  # fmt: skip
                 p = tl.exp2(s - norm[:, None])
-                if phase != 1:
+                if turn % 3 != 1:
                     doc_j = j
                     if IDS:
                         doc_j = tl.load(k_ids + b * ids_k + j, mask=j < keys, other=0)
@@ -428,25 +432,29 @@ def queries_backward(
                 of_p = product(grad_tile, tl.trans(v_tile), EXACT)
                 if DROP:
                     of_p *= kept(bits_i[:, None], mixed_index(j, of_seed, True)[None, :], dropped, factor)
-                of_s = p * (of_p - mean[:, None])
-                if GATES:
-                    of_rows += tl.sum(of_s, 1)
-                if SEGMENTS > 0:
-                    x = psi * r[:, None]
-                    of_x = of_s * 0.0
-                    for u in range(low_segment, high_segment + 1):
-                        below = tl.load(table_knots + u - 1, mask=u > low_segment, other=float("-inf"))
-                        above = tl.load(table_knots + u, mask=u < high_segment, other=float("inf"))
-                        here = tl.where((x > below) & (x <= above), of_s, 0.0)
-                        of_x += here * tl.load(table + HEADER + u)
-                        of_slopes += tl.where(segment == u, tl.sum(tl.sum(here * x, 1), 0), 0.0)
-                        of_offsets += tl.where(segment == u, tl.sum(tl.sum(here, 1), 0), 0.0)
-                    n = tl.abs(own[:, None] - j[None, :]).to(tl.float32)
-                    of_r += tl.sum(of_x * psi, 1)
-                    of_c += tl.sum(of_x * (n / (1.0 + c * n)), 1)
-                if CAP:
-                    of_s *= steepness
-                total += product(of_s.to(k_tile.dtype), k_tile, EXACT)
+                if turn < 3:
+                    mean += tl.sum(p * of_p, 1)
+                else:
+                    of_s = p * (of_p - mean[:, None])
+                    if GATES:
+                        of_rows += tl.sum(of_s, 1)
+                    if SEGMENTS > 0:
+                        x = psi * r[:, None]
+                        of_x = of_s * 0.0
+                        for u in range(low_segment, high_segment + 1):
+                            below = tl.load(table_knots + u - 1, mask=u > low_segment, other=float("-inf"))
+                            above = tl.load(table_knots + u, mask=u < high_segment, other=float("inf"))
+                            here = tl.where((x > below) & (x <= above), of_s, 0.0)
+                            of_x += here * tl.load(table + HEADER + u)
+                            of_slopes += tl.where(segment == u, tl.sum(tl.sum(here * x, 1), 0), 0.0)
+                            of_offsets += tl.where(segment == u, tl.sum(tl.sum(here, 1), 0), 0.0)
+                        n = tl.abs(own[:, None] - j[None, :]).to(tl.float32)
+                        of_r += tl.sum(of_x * psi, 1)
+                        of_c += tl.sum(of_x * (n / (1.0 + c * n)), 1)
+                    if CAP:
+                        of_s *= steepness
+                    total += product(of_s.to(k_tile.dtype), k_tile, EXACT)
+    tl.store(delta + which * queries + i, mean, mask=inside)
     store_rows(d_q + which * queries * D, total * scale, first, queries, D, D, BM, WIDTH)
     if GATES:
         tl.store(d_sums + which * keys + own, of_rows, mask=inside & (own >= 0))

@@ -110,8 +110,10 @@ def _network_backward(
     threshold: float, epsilon: float, leak: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     heads, units = outer.shape
-    found = c.new_empty(c.shape), multiplier.new_empty(multiplier.shape), inner.new_empty(units)
-    found = *found, inner_bias.new_empty(units), outer.new_empty(heads, units), outer_bias.new_empty(heads)
+    found = (
+        c.new_empty(c.shape), multiplier.new_empty(multiplier.shape), inner.new_empty(units),
+        inner_bias.new_empty(units), outer.new_empty(heads, units), outer_bias.new_empty(heads),
+    )  # fmt: skip
     term_kernels.network_tables_backward[(1,)](
         grad.contiguous(), c, multiplier, inner, inner_bias, outer, outer_bias, *found, threshold, leak, heads, units,
         inner.stride(0), outer.stride(0), **_sizes(units),
