@@ -15,6 +15,8 @@ _UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
 _SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
 _SUPPOSED: When = {**_SCALED, "plan": "unknown"}  # no configuration was given
 _TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
+_WITHIN: When = {"ratio": {"upto": 1.0}}
+_UNCHANGED: When = {"ratio": _LONGER, "plan": ("refused", "reached")}
 _BILLIONS, _TEN_BILLIONS = ("none", "billions", "large"), ("none", "large")  # budgets of fine-tuning that reach so far
 _OTHER_KINDS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
 _OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHER_KINDS if kind not in ("image-generation", "video"))}
@@ -194,9 +196,7 @@ CHECKS = (
                           ("perplexity,niah_single", {**_TUNED, "task": "streaming"}))),
     *(Rule("check", f"posenc evaluate {{weights}} --tasks niah,ruler,perplexity --lengths {lengths}", "by definition",
            ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, **when})
-      for lengths, when in (("{length_digits}", {"ratio": {"upto": 1.0}}),
-                            ("{train_length_digits},{length_digits}", {"ratio": _LONGER,
-                                                                       "plan": ("refused", "reached")}))),
+      for lengths, when in (("{length_digits}", _WITHIN), ("{train_length_digits},{length_digits}", _UNCHANGED))),
     Rule("check", "posenc compare --task images     (finer and larger grids, counted or scaled positions, from your "
          "own folder with --data)", "by definition", ("docs/vision.md",), {**_OLD, "kind": "vision"}),
     Rule("check", "Your own task at {train_length} and {length} tokens, before and after: no command of posenc "
