@@ -229,11 +229,11 @@ class CacheEditor:
                 raise ValueError("at least one token must stay")
             old = _taken_positions(places[layer.number], layer, order)
             here = _that_stay(layer, order, close_up=close_up)
-            parts = [taken(part, here, 2) for part in (layer.cached.keys, layer.cached.values)]
+            parts = [taken(keys, here, 2), taken(layer.cached.values, here, 2)]
             if close_up:
                 new = _closed(order, attention_mask)
                 tail = here.shape[-1]  # those that a window holds
-                parts = self._moved(layer, *parts, old[..., -tail:], new[..., -tail:])
+                parts = self._moved(layer, parts[0], parts[1], old[..., -tail:], new[..., -tail:])
                 old = new
             found[layer.number] = old
             kept.add(order.shape[-1])

@@ -280,8 +280,8 @@ class StaticKVCache(nn.Module):
         held = self._held()
         positions = None if held is None else held.parts[POSITIONS]
         if held is not None and positions is not None and positions.ndim == 2:
-            late = positions >= held.following  # as no counted position is
-            if bool((late if held.parts[PADDING] is None else late & held.parts[PADDING]).any()):
+            late, real = positions >= held.following, held.parts[PADDING]  # as no counted position is
+            if bool((late if real is None else late & real).any()):
                 raise ValueError("caches with positions of your own cannot be joined")
         return held
 
