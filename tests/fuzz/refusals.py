@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import posenc
 from posenc import attention
 from tests.fuzz.draw import Draw, Spec
-from tests.fuzz.encodings import ROTATIONS
 from tests.fuzz.modes import definition_result, float64_leaves
 from tests.fuzz.oracle import DisagreementError, judge
 from tests.fuzz.random_call import MOVED, RandomCall
@@ -132,17 +131,6 @@ def inside(spec: Spec) -> list[Spec]:
     for value in spec.options.values():
         collect(value)
     return specs
-
-
-def reads_rotated(spec: Spec) -> bool:
-    """Whether it reads queries or keys by themselves, after their rotation."""
-    if spec.kind == "Mixture":
-        held = inside(spec)[1:]
-        return any(s.kind in ROTATIONS for s in held)
-    tied = spec.options.get("tie") == "key" or bool(spec.options.get("rotated"))
-    return spec.kind in ("Shaw", "PaTH", "DecomposedRelative", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext") or (
-        spec.kind in ("CoPE", "GRAPEAP") and tied
-    )
 
 
 def causal_only(spec: Spec) -> bool:

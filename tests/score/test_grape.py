@@ -1,14 +1,14 @@
-"""GRAPE: large rates, long calls without a matrix, fused kernels, how tokens start moving, what is refused."""
+"""GRAPE: large rates, how tokens start moving, what is refused."""
 
 from __future__ import annotations
 
 import torch
 
-from posenc import attention, explain_backend
+from posenc import attention
 from posenc.bias import alibi_slopes
 from posenc.encoding import Context
 from posenc.score import GRAPEA, GRAPEAP, GRAPEContext
-from tests.samples import gap, qkv, refusals
+from tests.samples import qkv, refusals
 
 
 def test_large_rates():
@@ -23,17 +23,10 @@ def test_large_rates():
     assert ((bias - expected) / expected).abs().max() < 1e-15
 
 
-def test_long_calls_build_no_matrix():
-    q, k, v = qkv(1, 4, 300)
-    assert explain_backend(q, k, v, [GRAPEA(8, num_heads=4)]).backend == "rows"
-
-
-def test_fused_kernels_serve_the_contextual_form_and_tokens_start_moving_by_two_fifths():
-    grape, x = GRAPEContext(32, head_dim=8, num_kv_heads=2, init_std=0.0), torch.randn(2, 9, 32)
-    q, k, v = qkv(2, 4, 9, num_kv_heads=2)
-    assert explain_backend(q, k, v, [grape], x=x).backend == "sdpa"
-    assert gap(attention(q, k, v, [grape], x=x), attention(q, k, v, [grape], x=x, backend="dense")) < 1e-5
-    assert abs(float((grape.token_state(x).detach() / 16).sigmoid().mean()) - 0.394) < 1e-3
+def test_tokens_start_moving_by_two_fifths():
+    grape = GRAPEContext(32, head_dim=8, num_kv_heads=2, init_std=0.0)
+    moves = (grape.token_state(torch.randn(2, 9, 32)).detach() / 16).sigmoid()
+    assert abs(float(moves.mean()) - 0.394) < 1e-3
 
 
 test_refusals = refusals(

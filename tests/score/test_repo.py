@@ -1,35 +1,18 @@
-"""RePo: rotated before a backend is chosen, far positions in bfloat16, rho between steps."""
+"""RePo: far positions in bfloat16, rho between steps."""
 
 from __future__ import annotations
 
 import torch
 
-from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, attention, explain_backend
-from posenc.encoding import Context
-from posenc.score import RePo, Shaw
+from posenc import DynamicNTK, attention
+from posenc.score import RePo
 from tests.samples import gap, qkv, refusals
-
-
-def context_of(encoding, q, k, x, new=None):
-    new, at = q.shape[2] if new is None else new, torch.arange(k.shape[2])
-    return Context(q[:, :, q.shape[2] - new :], k, k, at[len(at) - new :], at, 1.0, token_state=encoding.token_state(x))
 
 
 def sample(**options):
     torch.manual_seed(0)
     encoding = RePo(32, head_dim=8, num_kv_heads=2, init_std=0.5, **options)
     return encoding, torch.randn(2, 9, 32), qkv(2, 4, 9, num_kv_heads=2)
-
-
-def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
-    encoding, x, (q, k, v) = sample()
-    exact = attention(q, k, v, [encoding], x=x, backend="dense")
-    assert explain_backend(q, k, v, [encoding], x=x).backend == "sdpa"
-    assert gap(attention(q, k, v, [encoding], x=x), exact) < 1e-5
-    for added in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        expected = attention(q, k, v, [encoding, *added], x=x, backend="dense")
-        assert gap(attention(q, k, v, [encoding, *added], x=x, backend="tiled"), expected) < 1e-5
-    assert explain_backend(q, k, v, [encoding, Shaw(8, max_distance=3)], x=x).backend == "dense"
 
 
 def test_far_positions_in_bfloat16_models_keep_their_fractions():

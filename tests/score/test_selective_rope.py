@@ -1,11 +1,11 @@
-"""Selective RoPE: fixed temperatures; in pieces as in one; fused kernels."""
+"""Selective RoPE: fixed temperatures."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, ForgetGate, attention, explain_backend
+from posenc import attention
 from posenc.encoding import Context
 from posenc.score import SelectiveRoPE
 from tests.samples import gap, qkv, refusals
@@ -25,29 +25,6 @@ def test_fixed_temperatures_are_those_that_learning_starts_from(base):
     start = {name: p for name, p in learned.state_dict().items() if name != "temperature"}
     fixed.load_state_dict(start)
     assert gap(*(rope.angles(context_of(q, k, rope, x)) for rope in (learned, fixed))) < 1e-6
-
-
-def sample(**options):
-    torch.manual_seed(0)
-    rope, x = SelectiveRoPE(32, head_dim=8, num_kv_heads=2, **options), torch.randn(2, 9, 32)
-    return rope, x, qkv(2, 4, 9, num_kv_heads=2)
-
-
-def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
-    rope, x, (q, k, v) = sample(bias=True)
-    exact = attention(q, k, v, [rope], x=x, backend="dense")
-    assert explain_backend(q, k, v, [rope], x=x).backend == "sdpa"
-    assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
-    for also in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        expected = attention(q, k, v, [rope, *also], x=x, backend="dense")
-        assert gap(attention(q, k, v, [rope, *also], x=x, backend="tiled"), expected) < 1e-5
-    capped = {"x": x, "softcap": 2.0}
-    assert (
-        gap(
-            attention(q, k, v, [rope], backend="tiled", **capped), attention(q, k, v, [rope], backend="dense", **capped)
-        )
-        < 1e-5
-    )
 
 
 test_refusals = refusals(

@@ -104,13 +104,6 @@ def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) 
     return waves(angle, rounding, far)
 
 
-def first_waves(encoded: Encoded, positions: Tensor, heads: int, rounding: Rounding) -> tuple[Tensor, Tensor]:
-    """cos and sin ``(batch, heads | 1, tokens, pairs)`` of a RoPE that spans no length, its gain included."""
-    spectrum = frequencies(encoded, None, rounding=rounding)
-    cos, sin = _waves_of(positions, spectrum.theta, heads, rounding)
-    return cos * spectrum.gain, sin * spectrum.gain
-
-
 def xpos(encoded: Encoded, call: Call) -> Call:
     """xPos as a rotation and a decay of each pair, which stand in the place of all rotations of a list."""
     width = encoded.count("head_dim")

@@ -12,10 +12,6 @@ FACTORS = st.floats(1, 64, allow_nan=False) | st.integers(1, 64)
 BASES = st.sampled_from([10000, 10000.0, 500000.0, 1e6]) | st.floats(100, 1e8)
 
 
-def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.none() | strategy
-
-
 @st.composite
 def blocks(draw: st.DrawFn, rope_type: str, pairs: int = PAIRS) -> dict[str, Any]:
     """A right block of one rope type, without its base, its share and its name."""
