@@ -18,9 +18,7 @@ from posenc.tracing import stand_ins
 MOST_KEPT = 1024  # tensors of some dozens of numbers
 
 
-def constant(
-    numbers: Sequence[float] | Sequence[tuple[float, ...]], dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def constant(numbers: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
     """The numbers, or rows of them; the same tensor in every call, not to be written into."""
     if stand_ins():  # whose tensors must not reach other calls, nor those of other calls a tracer
         return torch.tensor(numbers, dtype=dtype, device=device)
@@ -28,6 +26,6 @@ def constant(
 
 
 @functools.lru_cache(maxsize=MOST_KEPT)
-def _kept(numbers: tuple[float | tuple[float, ...], ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _kept(numbers: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a later call may be differentiated
         return torch.tensor(numbers, dtype=dtype, device=device)

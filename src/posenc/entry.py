@@ -163,7 +163,7 @@ class Entry:
         for entry in self.then:  # each has defaults of its own
             assert entry.scaling is not None
             scalings.append(entry._build(entry.scaling, entry._with_defaults(options)))
-        scaling = scalings[0] if len(scalings) == 1 else nn.Sequential(*scalings)  # type: ignore[arg-type]
+        scaling = scalings[0] if len(scalings) == 1 else nn.Sequential(*scalings)  # type: ignore[call-overload]
         return self._build(self.encoding, {**full, "scaling": scaling})
 
     def _with_defaults(self, options: Shape) -> dict[str, object]:

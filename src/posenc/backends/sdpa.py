@@ -18,6 +18,7 @@ import inspect
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -190,7 +191,7 @@ def _by_documents(call: AttentionCall, edges: Edges) -> Tensor:
 
 
 @functools.cache
-def _varlen() -> Callable[..., Tensor] | None:
+def _varlen() -> Callable[..., Any] | None:
     """PyTorch's attention of packed documents; older forms of it take neither a scale nor shared key heads."""
     if find_spec("torch.nn.attention.varlen") is None:
         return None
