@@ -206,6 +206,9 @@ def rounded(call: AttentionCall, exact: Tensor, target: Tensor | None, leaves: l
         return [out]
     lost = ((out.half().double() - exact) * target).sum(-1, keepdim=True)
     loss = (out * target).sum() - (kept["scores"] * (kept["weights"] * lost).detach()).sum()
+    if call.sink is not None:
+        taken = 1 - kept["weights"].sum(-1, keepdim=True)
+        loss = loss - (call.sink[:, None, None] * (taken * lost).detach()).sum()
     return [out, *torch.autograd.grad(loss, leaves, materialize_grads=True)]
 
 
