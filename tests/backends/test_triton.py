@@ -317,7 +317,7 @@ def test_compiles_for_hopper(subject, name, dtype):
 
     module, tile = stick_kernels if subject == "sticks" else count_kernels, 64 if dtype == "bf16" else 32
     constants = {"CAUSAL": True, "WINDOW": True, "IDS": True, "EXACT": dtype == "fp32", "ROWS": tile, "COLUMNS": tile}
-    constants |= {"WIDTH": 128, "VALUES": 128, "CURRENT": False, "KEEP": False, "GATES": 128}
+    constants |= {"WIDTH": 128, "VALUES": 128, "CURRENT": False, "KEEP": False, "MORE": True, "GATES": 128}
     constants["SEPARATE"] = "of" in subject
     compiled = compile_for_hopper(getattr(module, name), constants, dtype)
     assert compiled.metadata.shared <= launch.SHARED

@@ -188,7 +188,8 @@ def keys_backward(
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, GATES: tl.constexpr,
+    MORE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    GATES: tl.constexpr,
 ):  # fmt: skip
     """What queries start … stop − 1 add to the gradients of one block of keys and values, for all heads of a group."""
     which = tl.program_id(1).to(tl.int64)  # key heads of all rows of the batch
@@ -245,8 +246,8 @@ def keys_backward(
                 grad_s += grad_raw
         grad_k += product(tl.trans(grad_s).to(q_tile.dtype), q_tile, EXACT)
         grad_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
-    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
-    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)
+    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, MORE, COLUMNS, WIDTH)
+    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, MORE, COLUMNS, VALUES)
     if SEPARATE:
         into_gates = d_gate_k + which * keys * gate_width
-        add_rows(into_gates, grad_gate_k * scale, first_key, keys, gate_width, gate_width, COLUMNS, GATES)
+        add_rows(into_gates, grad_gate_k * scale, first_key, keys, gate_width, gate_width, MORE, COLUMNS, GATES)

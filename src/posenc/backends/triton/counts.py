@@ -82,13 +82,12 @@ def _backward(
     gate_q: Tensor | None, gate_k: Tensor | None, z: Tensor, q_ids: Tensor | None, k_ids: Tensor | None,
     scale: float, causal: bool, window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    mean = (grad.float() * out.float()).sum(-1)
+    mean = (grad.float() * out).sum(-1)  # in float32, without a copy of the results
     grad = grad.to(q.dtype).contiguous()
     pointers = _pointers(q, k, v, gate_q, gate_k, z, q_ids, k_ids)
     grad_q, grad_gate_q = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, pointers[3]))
-    grad_k, grad_v, grad_gate_k, grad_z = (
-        torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v, pointers[4], z)
-    )
+    grad_k, grad_v, grad_gate_k = launch.key_gradients(q, k, k, v, k.new_empty(0) if gate_k is None else gate_k)
+    grad_z = torch.zeros_like(z)
     steps, constants = launch.strides(pointers[:5], q_ids, k_ids), _constants(q, v, gate_q, q_ids, causal, window)
     widths = q.shape[3], v.shape[3], pointers[3].shape[3]
     for start, stop, carries, behind in launch.backward_chunks(q, k):
@@ -97,7 +96,7 @@ def _backward(
         count_kernels.walk[rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
         count_kernels.queries_backward[rows](*pointers, *both, grad_q, grad_gate_q, grad_z, *rest, **constants)
         count_kernels.keys_backward[launch.key_grid(q, k)](
-            *pointers, *both, grad_k, grad_v, grad_gate_k, *rest, **constants
+            *pointers, *both, grad_k, grad_v, grad_gate_k, *rest, MORE=start > 0, **constants
         )
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_gate_q, grad_gate_k.to(k.dtype), grad_z
 
@@ -107,7 +106,7 @@ def _fake(q, k, v, gate_q, gate_k, z, q_ids, k_ids, scale, causal, window):  # t
 
 
 def _fake_backward(grad, grad_norms, out, norms, q, k, v, gate_q, gate_k, z, *rest):  # type: ignore[no-untyped-def]
-    gates = q if gate_q is None else gate_q, k if gate_k is None else gate_k
+    gates = q if gate_q is None else gate_q, k.new_empty(0) if gate_k is None else gate_k
     return tuple(x.new_empty(x.shape) for x in (q, k, v, *gates, z))
 
 

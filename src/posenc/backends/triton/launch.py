@@ -267,11 +267,21 @@ class Chunk(NamedTuple):
 
 def backward_chunks(q: Tensor, k: Tensor) -> Iterator[Chunk]:
     """All queries, as many at a time as fit `ROOM`."""
-    batch, heads, queries = q.shape[:3]
-    for start, stop in chunks(queries, 2 * batch * heads * blocks(q, k), tile(q)):
+    batch, heads = q.shape[:2]
+    for start, stop in _ranges(q, k):
         # A tile that the walk under stick-breaking does not come to has used everything.
         carries = q.new_full((batch, heads, stop - start, blocks(q, k)), math.inf, dtype=torch.float32)
         yield Chunk(start, stop, carries, torch.empty_like(carries))
+
+
+def key_gradients(q: Tensor, k: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """Where gradients of keys' tensors are stored: float32 where `backward_chunks` has several, which add to them."""
+    several = len(_ranges(q, k)) > 1
+    return [x.new_empty(x.shape, dtype=torch.float32 if several else x.dtype) for x in tensors]
+
+
+def _ranges(q: Tensor, k: Tensor) -> list[tuple[int, int]]:
+    return chunks(q.shape[2], 2 * q.shape[0] * q.shape[1] * blocks(q, k), tile(q))
 
 
 def chunks(queries: int, per_query: int, size: int) -> list[tuple[int, int]]:

@@ -133,7 +133,7 @@ def keys_backward(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, CURRENT: tl.constexpr, EXACT: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    MORE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """What queries start … stop − 1 add to the gradients of one block of keys and values, for all heads of a group."""
     which = tl.program_id(1).to(tl.int64)  # key heads of all rows of the batch
@@ -176,5 +176,5 @@ def keys_backward(
                 grad_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))
                 grad_k += product(tl.trans(grad_scores).to(q_tile.dtype), q_tile, EXACT)
                 grad_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
-    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
-    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)
+    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, MORE, COLUMNS, WIDTH)
+    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, MORE, COLUMNS, VALUES)

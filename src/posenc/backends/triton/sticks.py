@@ -86,7 +86,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     grad, grad_used = grad.to(q.dtype).contiguous(), grad_used.float().contiguous()
     grad_q = torch.empty_like(q, memory_format=torch.contiguous_format)
-    grad_k, grad_v = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v))
+    grad_k, grad_v = launch.key_gradients(q, k, k, v)
     pointers, steps = _pointers(q, k, v, q_ids, k_ids), launch.strides((q, k, v), q_ids, k_ids)
     constants = launch.constants(q, v, q_ids, causal, window, CURRENT=current)
     for start, stop, carries, behind in launch.backward_chunks(q, k):
@@ -95,7 +95,7 @@ def _backward(
         stick_kernels.walk[rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
         stick_kernels.queries_backward[rows](*pointers, grad, grad_used, carries, behind, grad_q, *rest, **constants)
         stick_kernels.keys_backward[launch.key_grid(q, k)](
-            *pointers, grad, carries, behind, grad_k, grad_v, *rest, **constants
+            *pointers, grad, carries, behind, grad_k, grad_v, *rest, MORE=start > 0, **constants
         )
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype)
 

@@ -30,10 +30,11 @@ def store_rows(start, values, first, limit, step, width, ROWS: tl.constexpr, WID
 
 
 @triton.jit
-def add_rows(start, values, first, limit, step, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Add to rows that no other program touches."""
-    old = load_rows(start, first, limit, step, width, ROWS, WIDTH)
-    store_rows(start, old + values, first, limit, step, width, ROWS, WIDTH)
+def add_rows(start, values, first, limit, step, width, MORE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Store rows that no other program touches; with MORE add to them."""
+    if MORE:
+        values += load_rows(start, first, limit, step, width, ROWS, WIDTH)
+    store_rows(start, values, first, limit, step, width, ROWS, WIDTH)
 
 
 @triton.jit
