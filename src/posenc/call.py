@@ -378,7 +378,7 @@ def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: 
 
 def with_structures(call: AttentionCall) -> AttentionCall:
     """The call with the structures of its score encodings, asked once."""
-    if call.structures or not call.score:
+    if call.structures or len(call.score) == 0:
         return call
     counts = None
     for encoding in call.score:

@@ -66,7 +66,8 @@ def refuses_by_name(call: AttentionCall) -> str | None:
 
 def adds_nothing(call: AttentionCall) -> bool:
     """Whether attention is softmax of the products of queries and keys, whatever hides keys."""
-    return not (call.bias or call.score or call.softcap is not None) and call.weight is None
+    terms = len(call.bias) + len(call.score)  # torch 2.14's compiler cannot negate a tuple
+    return terms == 0 and call.softcap is None and call.weight is None
 
 
 def needs_no_mask(call: AttentionCall) -> bool:
