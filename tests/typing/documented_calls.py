@@ -33,9 +33,9 @@ q = torch.randn(1, 8, 16, 64)
 k, v = torch.randn(1, 2, 16, 64), torch.randn(1, 2, 16, 64)
 x = torch.randn(1, 16, 512)
 
-# encodings: device and dtype are keywords, whether there are parameters or not
-rope = RoPE(64, dtype=torch.bfloat16)
-long_rope = RoPE(64, base=1e6, scaling=YaRN(4.0, original_length=32768), device="cpu")
+# encodings: device and dtype are keywords wherever there are parameters
+rope = RoPE(64)
+long_rope = RoPE(64, base=1e6, scaling=YaRN(4.0, original_length=32768))
 t5 = T5Bias(8, num_buckets=32, max_distance=128, dtype=torch.float64)
 gate = ForgetGate(512, num_heads=8, device=torch.device("cpu"), dtype=torch.float32)
 content = CoPE(64, max_position=16)
