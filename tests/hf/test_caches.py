@@ -383,15 +383,26 @@ def test_what_does_not_rotate_as_its_configuration_says_refuses() -> None:
         CacheEditor(model).drop(cache, torch.tensor([1]), close_up=True)
 
 
+NOT_COMPARED = {  # a text moved as a whole is another one for them, or their own masks differ from their caches
+    "codegen": "takes positions before 0 from the end of its table",
+    "ministral3": "its temperature reads positions",
+    "mistral4": "its temperature reads positions",
+    "moshi": "its cache has a window, its masks have none",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(ROTARY))
+@pytest.mark.parametrize("name", sorted(set(ROTARY) - set(NOT_COMPARED)))
 def test_every_family_moves_right_or_refuses(name: str) -> None:
     try:
         model: Any = built(name)
         model.double().config._experts_implementation = "eager"
-        read(model, ids_of(2, 7), DynamicCache(config=model.config), -7)
+        cache = DynamicCache(config=model.config)
+        read(model, ids_of(2, 7), cache, -7)
     except Exception as error:
         pytest.skip(f"not a decoder with a cache, or one without positions before 0: {error}")
+    if any(getattr(layer, "keys", layer) is None for layer in cache.layers):
+        pytest.skip("layers without keys of their own")
     try:
         closes_right(name, model)
     except ValueError as error:
