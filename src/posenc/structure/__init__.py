@@ -16,7 +16,6 @@ from posenc.structure.column import Column as Column
 from posenc.structure.counts import Counts as Counts
 from posenc.structure.decay import Decay as Decay
 from posenc.structure.decay import gate_sums as gate_sums
-from posenc.structure.decay import running_sums as running_sums
 from posenc.structure.head_mixing import HeadMixing as HeadMixing
 from posenc.structure.interface import Bias as Bias
 from posenc.structure.interface import ScoreMod as ScoreMod
