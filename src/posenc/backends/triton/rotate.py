@@ -62,10 +62,10 @@ def _results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Re
     numbers = [guard.drawn(shape, seed=seed).to(kind.dtype) for seed, shape in enumerate(shapes)]
     targets = [guard.drawn(shape, seed=seed + 2).to(kind.dtype) for seed, shape in enumerate(shapes)]
     right, came = [x.double().requires_grad_() for x in numbers], [x.to(device).requires_grad_() for x in numbers]
-    late = [t[:, :, keys - queries :].double() for t in table]
-    whole = [t.double() for t in table]
+    cos, sin = (t.double() for t in table)
+    late_cos, late_sin = (t[:, :, keys - queries :] for t in (cos, sin))
     outs = [
-        (rotate_pairs(right[0], *late, layout), rotate_pairs(right[1], *whole, layout)),
+        (rotate_pairs(right[0], late_cos, late_sin, layout), rotate_pairs(right[1], cos, sin, layout)),
         run(*came, *(t.to(device) for t in table), layout),
     ]
     results = []
