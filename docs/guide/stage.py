@@ -54,8 +54,8 @@ def stage(into: Path) -> None:
         text = f"# {source.name}\n\n```python\n{source.read_text(encoding='utf-8')}```\n"
         _write(docs / _page_of(source), text)
     for entry in CATALOGUE.values():
-        page = ROOT / "docs" / "methods" / file_of(entry)
-        _write(docs / "methods" / page.name, _fitted(page_of(entry), page, docs))
+        method = ROOT / "docs" / "methods" / file_of(entry)
+        _write(docs / "methods" / method.name, _fitted(page_of(entry), method, docs))
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some

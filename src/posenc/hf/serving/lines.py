@@ -196,10 +196,11 @@ def _meant_length(serving: Serving) -> int | None:
     """Tokens that a config is to be served with: as it declares, or what its rotation extends that to."""
     facts, changed = serving.config.facts, serving.changed
     declared = max_length(serving.text_config)
-    for block in () if changed or declared is None else facts.blocks:
-        recipe = None if block.values is None else documented_block(facts.model_type, block.effective)
-        if recipe is not None and recipe.factor(declared) == block.effective.get("factor"):
-            return declared  # Qwen3.5's 1,010,000 tokens are less than its factor times the original length
+    if declared is not None and not changed:
+        for block in facts.blocks:
+            recipe = None if block.values is None else documented_block(facts.model_type, block.effective)
+            if recipe is not None and recipe.factor(declared) == block.effective.get("factor"):
+                return declared  # Qwen3.5's 1,010,000 tokens are less than its factor times the original length
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
     reached = extended_length(serving.config.rotations, recipes=changed)
     return max((length for length in (declared, reached) if length), default=None)
