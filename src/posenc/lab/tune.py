@@ -25,14 +25,13 @@ import typer
 from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, parse_value, with_numbers
 from posenc.lab.console import plain_console, stoppable
 from posenc.lab.execute.executor import Resources, make_executor, map_jobs, started
-from posenc.lab.files import write_atomically
+from posenc.lab.files import Factors, write_atomically
 from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.folder import collect_records, read_run
 from posenc.lab.run.job import (
     TRIALS,
     TUNED,
-    Factors,
     Job,
     describe_factors,
     factors_of,

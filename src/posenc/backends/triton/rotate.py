@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from importlib.util import find_spec
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ def _run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair
 
 def _results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Results, Results]:
     """What is right, in float64 on the CPU, and what the kernel makes of the last queries and all keys of a text."""
-    (batch, heads, kv_heads, queries, keys), (layout,) = size, kind.flags
+    (batch, heads, kv_heads, queries, keys), layout = size, cast(Layout, kind.flags[0])
     angles = guard.drawn((batch, 1, keys, kind.value_width // 2), seed=4)
     table = angles.cos(), angles.sin()
     shapes = (batch, heads, queries, kind.width), (batch, kv_heads, keys, kind.width)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -24,7 +24,7 @@ from posenc.lab.files import Facts, Spec, read_record, validated, write_json
 from posenc.lab.metrics import BASELINES, Curve, Metric, Words
 from posenc.lab.run.records import empty, read_records, write_records
 
-FORMAT = "posenc-lab-run/2"
+FORMAT: Final = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
 BASELINE_RECORDS = f"{BASELINES}.parquet"
 Tokens = Annotated[int, Field(gt=0, le=2**24)]

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired
 
 import pandas as pd
 from pydantic import Field, PlainValidator
@@ -31,7 +31,8 @@ from posenc.lab.run.records import read_records, write_records
 from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named
 
-FORMAT, FILE = "posenc-lab-job/2", "job.json"
+FORMAT: Final = "posenc-lab-job/2"
+FILE = "job.json"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 # Raised by hand whenever the numbers of an unchanged configuration change: an initialisation, a batch, a loss, an
 # encoding's formula, a metric. Moving code, renaming it or rewording it leaves it alone.

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from posenc.lab.config import Config, Profile
 from posenc.lab.console import working
+from posenc.lab.files import Factors
 from posenc.lab.metrics import BASELINES, Words
 from posenc.lab.plugins import import_allowlist, is_module_name
 from posenc.lab.run.folder import BASELINE_RECORDS, FILE, FORMAT, Run, read_run, write_run
@@ -21,7 +22,6 @@ from posenc.lab.run.job import (
     PROTOCOL,
     TRIALS,
     TUNED,
-    Factors,
     Job,
     Work,
     describe_factors,

@@ -253,7 +253,10 @@ class ExtendedDecoder(Decoder):
 @contextmanager
 def replaced_encodings(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None]:
     """Attention with one other encoding in the place of its own; None: with its own."""
-    layers = [] if moved is None else [part for part in blocks.modules() if isinstance(part, SelfAttention)]
+    if moved is None:
+        yield
+        return
+    layers = [part for part in blocks.modules() if isinstance(part, SelfAttention)]
     replaced = [layer.encodings for layer in layers]
     try:
         for layer in layers:
