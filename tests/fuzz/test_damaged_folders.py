@@ -109,7 +109,7 @@ def judge(case: Case, out: Path) -> Outcome:
         errors = done.err.split("\n")
         assert errors[0].startswith("error: "), done.err[:300]
         assert str(folder) in errors[0], f"names no file: {done.err[:300]}"
-        assert len(errors) == 2 or "\nallowed: " in done.err, f"several lines: {done.err[:600]}"
+        assert len(errors) == 2 or "\nfound: " in done.err, f"several lines: {done.err[:600]}"
         assert len(errors[0]) < 1000, f"long: {len(errors[0])}"
     else:
         assert not done.err, done.err[:300]
