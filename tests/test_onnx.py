@@ -93,8 +93,8 @@ def test_a_rotation_is_exact_at_far_positions(tmp_path: Path, rope: RoPE, operat
 @pytest.mark.parametrize("make", [RoPE, ALiBi, T5Bias, FIRE, KERPLE, ForgetGate], ids=lambda make: make.__name__)
 def test_whole_models(tmp_path: Path, make: Any) -> None:
     torch.manual_seed(0)
-    arguments = {RoPE: (8,), ForgetGate: (32, 4)}.get(make, (4,))
-    model = Decoder(make(*arguments))
+    size = {RoPE: {"head_dim": 8}, ForgetGate: {"dim": 32, "num_heads": 4}}.get(make, {"num_heads": 4})
+    model = Decoder(make(**size))
 
     def inputs(length: int) -> dict[str, Tensor]:
         return {"tokens": torch.randint(0, 50, (2, length)), "positions": torch.arange(length)}
