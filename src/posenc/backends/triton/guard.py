@@ -24,7 +24,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -313,8 +313,3 @@ def _keep(key: str, verdicts: dict[str, str]) -> None:
         Path(file.name).replace(folder() / f"{key}.json")
     except OSError:
         pass
-
-
-def verdicts_of(device: torch.device) -> Iterator[tuple[str, str]]:
-    """What is known of the kernels on a device: kinds, and what is wrong with each, or ""."""
-    yield from sorted(_verdicts(_folder_key(device)).items())
