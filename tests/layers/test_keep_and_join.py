@@ -336,7 +336,7 @@ def test_what_cannot_go_on_after_an_edit() -> None:
 def test_encodings_that_read_neighbours_refuse(recipe: str) -> None:
     layer = layer_of(recipe)
     cache = filled(layer, torch.randn(1, 6, DIM, dtype=torch.float64))
-    with pytest.raises(ValueError, match="beside"):
+    with pytest.raises(ValueError, match="cannot be dropped under"):
         layer.keep(cache, torch.tensor([0, 2]))
 
 
