@@ -19,7 +19,12 @@ MOST_KEPT = 1024  # tensors of some dozens of numbers
 
 
 def constant(numbers: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The numbers, or rows of them; the same tensor in every call, not to be written into."""
+    """The numbers, or rows of them; the same tensor in every call, not to be written into.
+
+    A module keeps them in a tuple, as they are passed here. ``torch.compile(dynamic=True)`` takes the floats of a list,
+    and what is computed of a float attribute, for inputs that may change: it then copies them to the device in each
+    call, which waits for it and cannot be captured.
+    """
     if stand_ins():  # whose tensors must not reach other calls, nor those of other calls a tracer
         return torch.tensor(numbers, dtype=dtype, device=device)
     return _kept(tuple(numbers), dtype, device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from posenc import ALiBi, DynamicNTK, Encoding, ForgetGate, RoPE, T5Bias, attention
+from posenc.bias import Sandwich
 from posenc.score import CoPE, PaTH, Shaw, XPos
 from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
@@ -135,4 +136,32 @@ def test_documents_that_a_graph_closes_over_with_a_batch_of_any_size() -> None:
 
     built = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
     assert gap(built(q, k, v), call(q, k, v)) < 1e-6
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        ALiBi(HEADS, bias_scale=0.5), Sandwich(HEADS), XPos(WIDTH),
+        ForgetGate(DIM, num_heads=HEADS, kind="fixed", decay_time=(2, 9)),
+        RoPE(WIDTH, scaling=DynamicNTK(original_length=4)),
+    ],
+    ids=lambda encoding: type(encoding).__name__,
+)  # fmt: skip
+def test_numbers_of_a_module_are_constants_of_its_graph(encoding: Encoding) -> None:
+    """Under dynamic sizes too: a tensor of inputs would be copied to a GPU in each call, and never captured."""
+    torch._dynamo.reset()
+    made: list[object] = []
+
+    def look(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        of_numbers = [node.args[0] for node in graph.graph.nodes if getattr(node.target, "__name__", "") == "tensor"]
+        made.extend(of_numbers)
+        return graph.forward
+
+    q, k, v = qkv(1, HEADS, 6)
+    built = torch.compile(lambda *qkv: attention(*qkv, [encoding]), backend=look, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        assert gap(built(q, k, v), attention(q, k, v, [encoding])) < 1e-5
+    assert made
+    assert not [x for numbers in made for x in numbers if isinstance(x, torch.fx.Node)]
     torch._dynamo.reset()

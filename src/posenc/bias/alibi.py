@@ -99,20 +99,23 @@ class ALiBi(DistanceBias):
                 raise ValueError("max_exponent belongs to slopes by name; numbers are taken as they are")
             if len(values) != num_heads or not all(math.isfinite(slope) for slope in values):
                 raise ValueError(f"slopes must be {num_heads} finite numbers, one per head, got {values}")
-        self.num_heads, self.slopes, self.bias_scale = num_heads, tuple(values), float(bias_scale)
+        self.num_heads, self.bias_scale = num_heads, float(bias_scale)
+        self._take_slopes(tuple(values))
+
+    def _take_slopes(self, slopes: tuple[float, ...]) -> None:
+        self.slopes = slopes
+        self._scaled = tuple(slope * self.bias_scale for slope in slopes)  # numbers: no cast of the module rounds them
 
     def _keep_heads(self, share: HeadShare) -> None:
         super()._keep_heads(share)
-        self.slopes = self.slopes[share.heads]
+        self._take_slopes(self.slopes[share.heads])
 
     def of_distance(self, distance: Tensor) -> Tensor:
-        slopes = [slope * self.bias_scale for slope in self.slopes]  # numbers: no cast of the module rounds them
-        by_head = constant(slopes, precision(distance), distance.device)
+        by_head = constant(self._scaled, precision(distance), distance.device)
         return -distance.abs() * by_head.view(-1, *[1] * distance.ndim)
 
     def distance_slopes(self, *, like: Tensor) -> Tensor:
-        slopes = tuple(slope * self.bias_scale for slope in self.slopes)
-        return constant(slopes, torch.float32, like.device)
+        return constant(self._scaled, torch.float32, like.device)
 
     def extra_repr(self) -> str:
         scaled = "" if self.bias_scale == 1 else f", bias_scale={self.bias_scale:g}"

@@ -74,7 +74,7 @@ class Sandwich(DistanceBias):
         if dim % 2:
             raise ValueError(f"dim must be even and at least 2, got {dim}")
         self.num_heads, self.dim, self.start = num_heads, dim, start
-        self._strength = [num_heads / (8.0 * head) for head in range(1, num_heads + 1)]
+        self._strength = tuple(num_heads / (8.0 * head) for head in range(1, num_heads + 1))
         waves = _waves(dim, start)
         self._waves = Frequencies(waves)
         self._each_wave = [Frequencies([wave]) for wave in waves]
@@ -97,7 +97,7 @@ class Sandwich(DistanceBias):
     def lookup(self, queries: int, keys: int, *, like: Tensor) -> Lookup | None:
         if stand_ins():
             return None
-        told = tuple(self._strength), self.dim, self.start, reach_of(queries, keys), like.device
+        told = self._strength, self.dim, self.start, reach_of(queries, keys), like.device
         table = kept(("sandwich", *told), like.device, lambda: _table(*told))
         return None if table is None else Lookup(table, index_by_distance(_distance, None, queries, keys, like.device))
 

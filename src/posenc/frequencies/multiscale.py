@@ -52,7 +52,7 @@ class MultiScale(Scaling):
             self._bases = [math.exp((low + high) / 2)]
         else:
             self._bases = [math.exp(low + (high - low) * head / (num_kv_heads - 1)) for head in range(num_kv_heads)]
-        self._rows: dict[int, list[list[float]]] = {}
+        self._rows: dict[int, tuple[tuple[float, ...], ...]] = {}
 
     def bases(self) -> list[float]:
         """The base of each key head."""
@@ -65,11 +65,11 @@ class MultiScale(Scaling):
         vars(self).update(of_share)  # options are set once; the rotation makes its tables anew
         self._bases, self._rows = self._bases[kept], {}
 
-    def _rows_of(self, pairs: int) -> list[list[float]]:
+    def _rows_of(self, pairs: int) -> tuple[tuple[float, ...], ...]:
         """The frequencies of each query head; kept, because compilers cannot follow decimal arithmetic."""
         if pairs not in self._rows:
             group = self.num_heads // self.num_kv_heads
-            self._rows[pairs] = [geometric(2 * pairs, base) for base in self.bases() for _ in range(group)]
+            self._rows[pairs] = tuple(tuple(geometric(2 * pairs, base)) for base in self.bases() for _ in range(group))
         return self._rows[pairs]
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
@@ -77,7 +77,7 @@ class MultiScale(Scaling):
         plain = incoming.ndim == 1 and (torch.compiler.is_compiling() or bool(incoming[0] == 1))
         if not (plain and is_geometric(incoming)):
             raise ValueError("MultiScale makes frequencies of its own: put it before all other scalings")
-        theta = constant(tuple(map(tuple, self._rows_of(incoming.shape[0]))), torch.float64, incoming.device)
+        theta = constant(self._rows_of(incoming.shape[0]), torch.float64, incoming.device)
         if isinstance(length, Tensor) and length.ndim:  # lengths of rows or tokens: heads stand before tokens
             return spectrum._replace(theta=theta.unsqueeze(1), length=length.unsqueeze(-3))
         return spectrum._replace(theta=theta)

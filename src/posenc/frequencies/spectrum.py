@@ -8,6 +8,7 @@ Source, Checked against, Departs from the source: `posenc.frequencies.host`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -57,6 +58,6 @@ class Scaling(Constants, nn.Module):
         raise NotImplementedError
 
 
-def host_float64(values: list[float]) -> Tensor:
+def host_float64(values: Sequence[float]) -> Tensor:
     """A float64 tensor on the host, whatever default device or dtype is in force."""
     return torch.tensor(values, dtype=torch.float64, device="cpu")

@@ -81,7 +81,7 @@ class RoPE(RotaryEncoding, RoPESpec):
             raise ValueError(f"scaling must be a Scaling, several in nn.Sequential, or None, got {scaling!r}{named}")
         self.head_dim, self.base, self.layout, self.rotary_dim = head_dim, base, layout, rotary_dim
         self.scaling = scaling
-        self._plain = geometric(rotary_dim, base)
+        self._plain = tuple(geometric(rotary_dim, base))
         parts = [] if scaling is None else list(scaling.modules())
         self.length_dependent = any(getattr(part, "length_dependent", False) for part in parts)
         self._prepare()

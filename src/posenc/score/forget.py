@@ -128,12 +128,12 @@ class ForgetGate(ScoreEncoding):
         self.reads = Reads(rotated=False, key_order=True, own_key=kind in ("bidirectional", "rows"))
         rows = {"bidirectional": 2, "rows": 2 * gate_dim}.get(kind, 1) * num_heads
         check_table("num_heads, gate_dim and dim", rows, dim)
-        self._decay_times: list[float] | None = None
+        self._decay_times: tuple[float, ...] | None = None
         if decay_time is not None:
             first, last = (math.log(t) for t in decay_time)
-            self._decay_times = [
+            self._decay_times = tuple(
                 math.exp(first + (last - first) * head / max(1, num_heads - 1)) for head in range(num_heads)
-            ]
+            )
         self.weight = None if kind in ("bias", "fixed") else nn.Parameter(torch.empty(rows, dim))
         self.bias = None if kind in ("fixed", "rows") else nn.Parameter(torch.empty(rows))
         self.reset_parameters()
@@ -153,7 +153,7 @@ class ForgetGate(ScoreEncoding):
         """T of each head, tokens, as the constructor was told."""
         if self._decay_times is None:
             raise ValueError("decay_time was not given")
-        return self._decay_times
+        return list(self._decay_times)
 
     def head_axes(self) -> dict[str, HeadAxis]:
         repeats = 2 if self.kind in ("bidirectional", "rows") else 1  # past and future, or queries and keys
@@ -199,7 +199,7 @@ class ForgetGate(ScoreEncoding):
         if self.kind == "data":
             return checked_token_state("ForgetGate", token_states, k, (self.num_heads,), dtype)
         if self.bias is None:
-            gates = constant([-1 / t for t in self.decay_times()], dtype, k.device)
+            gates = constant(tuple(-1 / t for t in self.decay_times()), dtype, k.device)
         else:
             gates = F.logsigmoid(self.bias.to(dtype))
         return (gates * self.post_log_scale).view(1, -1, 1).expand(1, -1, k.shape[2])

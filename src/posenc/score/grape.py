@@ -99,7 +99,7 @@ class GRAPEA(ScoreEncoding):
         check_number("start", start, above=0)
         self.head_dim, self.num_heads, self.gate, self.start = head_dim, num_heads, gate, start
         self.normalized = check_flag("normalized", normalized)
-        self._slopes = alibi_slopes(num_heads)
+        self._slopes = tuple(alibi_slopes(num_heads))
         self.omega = nn.Parameter(torch.empty(num_heads))
         self.u = nn.Parameter(torch.empty(num_heads, head_dim)) if gate != "query" else None
         self.v = nn.Parameter(torch.empty(num_heads, head_dim)) if gate != "key" else None
@@ -207,7 +207,7 @@ class GRAPEAP(ScoreEncoding):
         check_choice("tie", tie, get_args(Tie))
         check_number("init_std", init_std, least=0)
         self.dim, self.num_heads, self.path_dim, self.tie, self.init_std = dim, num_heads, path_dim, tie, init_std
-        self._slopes = alibi_slopes(num_heads)
+        self._slopes = tuple(alibi_slopes(num_heads))
         self._radian = Frequencies([-1.0] * (path_dim // 2))
         self.weight = nn.Parameter(torch.empty(num_heads * path_dim, dim)) if tie == "none" else None
         self.reads = Reads(rotated=tie == "key", key_order=True, own_key=True)

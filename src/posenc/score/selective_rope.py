@@ -117,7 +117,7 @@ class SelectiveRoPE(ScoreEncoding):
         self._shares, self._kept = num_kv_heads, slice(0, num_kv_heads)  # of x, one a key head of the whole encoding
         self.span, self.activation = taps, check_flag("activation", activation)
         self.scope = Scope(by_rows=False, look_back=1 if taps is None else taps - 1)
-        self._temperatures = [temperature * t for t in _temperatures(head_dim, base)]
+        self._temperatures = tuple(temperature * t for t in _temperatures(head_dim, base))
         width, share = num_kv_heads * self.pairs, dim // num_kv_heads
         shape = (num_kv_heads, share, self.pairs) if rank is None else (width, rank)
         self.down = None if rank is None else nn.Parameter(torch.empty(rank, dim))

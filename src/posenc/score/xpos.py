@@ -92,7 +92,7 @@ class XPos(ScoreEncoding):
         self.scale_base, self.gamma = scale_base, gamma
         self._frequencies = Frequencies(geometric(head_dim, base))
         zeta = [(2 * pair / head_dim + gamma) / (1 + gamma) for pair in range(head_dim // 2)]
-        self._decay = [math.log(z) / scale_base for z in zeta]  # per token, negative
+        self._decay = tuple(math.log(z) / scale_base for z in zeta)  # per token, negative
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Scores with these products instead of q·k, each query's factors relative to a middle near it."""
