@@ -1,8 +1,9 @@
 #!/bin/sh
 # The commands of the recorded comparisons of small models, one folder a run. Stop it any way you like; the same command
-# goes on. Larger: posenc compare --profile standard, and --profile full for a GPU.
+# goes on. Larger: posenc compare --profile standard, and --profile full for a GPU. The runs extension and extension-drope
+# were recorded by a task of posenc compare that is gone; their commands are in their run.json.
 #
-#     sh docs/results/study.sh FOLDER [PART…]        parts: text extension drope designs tasks addition images
+#     sh docs/results/study.sh FOLDER [PART…]        parts: text designs tasks addition images
 set -eu
 out=$1
 shift
@@ -22,16 +23,6 @@ text() {
     run tune rope alibi $small --windows 500 --lengths 1,4,16 --steps 200 --out "$out/tuning"
     mkdir -p "$out/text" && cp "$out/tuning/tuned.json" "$out/tuning/trials.csv" "$out/text/"
     run compare rope alibi $small --windows 250 --lengths 1,4,16 --steps 1600 --seeds 3 --out "$out/text"
-}
-# One rate for all, the profile's.
-extension() {
-    run compare rope pi ntk yarn yarn@16 streaming_llm pi+tuned yarn+tuned dynamic_yarn+tuned --task extension $small \
-        --steps 1600 --windows 100 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
-}
-# Its plan is in extension-drope.
-drope() {
-    run compare rope pi ntk yarn drope drope+continued pi+tuned yarn+tuned longrope+tuned --task extension $small \
-        --steps 9600 --fine-tune-steps 1920 --windows 250 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension-drope"
 }
 # Designs of papers, as classes in designs.py or lists; in each run one rate for all.
 designs() {
@@ -55,6 +46,6 @@ tasks() { # NAME:STEPS:SEEDS; steps from trials with RoPE, ALiBi and T5's bias, 
 addition() { run compare --task addition --profile standard --seeds 3 --out "$out/addition"; }
 images() { run compare --task images --profile standard --epochs 30 --seeds 5 --out "$out/images"; }
 
-for part in ${*:-text extension drope designs tasks addition images}; do
+for part in ${*:-text designs tasks addition images}; do
     $part
 done

@@ -148,7 +148,7 @@ def job_of(config: Config, source: str, run: Path, spec: str = "rope", seed: int
     profile = Profile("quick", (spec,), 1, config)
     request = RunRequest(profile, source, run, "posenc compare")
     ready = prepare(request, plain_console(quiet=True), processes=profile.config.machine.processes)
-    job = ready.job(ready.planned[0], seed, {})
+    job = ready.job(ready.specs[0], seed, {})
     return job, open_job(ready.out, job)
 
 

@@ -64,7 +64,7 @@ def test_numbers_of_another_task_are_refused() -> None:
         ["compare", "rope", "--lengths", f"1,{HUGE}"], ["compare", "rope", "--lengths", "1,x"],
         ["compare", "rope", "--slurm-timeout", "5"], ["compare", "--task", "passkey", "--windows", HUGE],
         ["compare", "--task", "images", "--epochs", HUGE], ["compare", "--task", "images", "--patch", HUGE],
-        ["compare", "--task", "extension", "--fine-tune-length", HUGE], ["compare", "rope", "--profile", "quik"],
+        ["compare", "rope", "--profile", "quik"],
         ["compare", "rope", "--task", "passky"], ["compare", "rope", "--executor", "slrm"],
         ["compare", "yarn", "--task", "passkey"], ["compare", "axial", "--task", "copy"],
         ["compare", "rope", "--train-length", "1000000", "--lengths", "1,65536"],

@@ -15,7 +15,9 @@ SMALL = Conditions(1, 64, 4, 4, 16, "cpu", torch.float32, 1)
 KEYS_AND_VALUES = 2 * 4 * 16 * 4  # bytes a token
 
 
-@pytest.mark.parametrize("name", [*DEFAULT, "nope", "rope+alibi", "dynamic_ntk", "self_extend", "path", "ntk@4"])
+@pytest.mark.parametrize(
+    "name", [*DEFAULT, "nope", "rope+alibi", "dynamic_ntk", "self_extend", "path", "yarn+resonance"]
+)
 def test_a_layer_computes_all_passes_of_a_method(name: str) -> None:
     layer = Layer(name, SMALL)
     whole = layer.total()
@@ -76,7 +78,7 @@ def test_the_command_leaves_a_record_and_its_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["nosuch"], ["rope", "--length", "0"], ["rope", "--heads", "3", "--kv-heads", "2"], ["clipped@4"],
+        ["nosuch"], ["rope", "--length", "0"], ["rope", "--heads", "3", "--kv-heads", "2"], ["rope@8"], ["rope/nope:2"],
         ["rope", "--precision", "int8"], ["rope", "--device", "cuda:1"],
     ],
     ids=" ".join,

@@ -1,4 +1,4 @@
-"""Executors: phases, deaths and failures; killed processes; submitit; what a new executor or task costs."""
+"""Executors: order, deaths and failures; killed processes; submitit; what a new executor or task costs."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class Scripted(Executor):
         return future
 
 
-def works(folder: Path, **phases: int) -> list[Work]:
+def works(folder: Path, *names: str) -> list[Work]:
     jobs = []
-    for name, phase in phases.items():
+    for name in names:
         (folder / name).mkdir()
         (folder / name / "log.txt").touch()
-        jobs.append(Work(name, folder / name, (name,), phase))
+        jobs.append(Work(name, folder / name))
     return jobs
 
 
-def test_phases_wait_for_each_other_and_failures_stop_nobody(tmp_path: Path) -> None:
+def test_jobs_run_in_order_and_failures_stop_nobody(tmp_path: Path) -> None:
     scripted = Scripted(a="fail", b="pass", c="pass", d="pass")
-    failures = map_jobs(scripted, works(tmp_path, c=1, a=0, d=1, b=0), workers=1)
+    failures = map_jobs(scripted, works(tmp_path, "a", "b", "c", "d"), workers=1)
     assert scripted.order == ["a", "b", "c", "d"]
     assert failures == [f"a: something is wrong; see {tmp_path / 'a' / 'log.txt'}"]
 
@@ -66,14 +66,14 @@ def test_phases_wait_for_each_other_and_failures_stop_nobody(tmp_path: Path) -> 
 def test_a_job_that_saves_checkpoints_is_restarted_as_often_as_it_dies(tmp_path: Path) -> None:
     script, restarts = " ".join(["save-die"] * 2 * DEATHS) + " die save-die die die pass", list[str]()
     scripted = Scripted(a=script)
-    assert map_jobs(scripted, works(tmp_path, a=0), on_restart=restarts.append) == []
+    assert map_jobs(scripted, works(tmp_path, "a"), on_restart=restarts.append) == []
     assert len(restarts) == len(script.split()) - 1
     assert all(line.startswith("a: killed by signal 9") for line in restarts)
 
 
 def test_a_job_that_dies_repeatedly_without_a_new_checkpoint_has_failed(tmp_path: Path) -> None:
     scripted = Scripted(a="save-die " + "die " * DEATHS + "pass")
-    failures = map_jobs(scripted, works(tmp_path, a=0))
+    failures = map_jobs(scripted, works(tmp_path, "a"))
     assert failures == [
         f"a: killed by signal 9, {DEATHS} times without a new checkpoint; see {tmp_path / 'a' / 'log.txt'}"
     ]
@@ -95,7 +95,7 @@ def test_the_error_says_how_a_process_ended(tmp_path: Path, code: str, log: str,
         def command(self, work: Work) -> list[str]:
             return [sys.executable, "-S", "-c", code]
 
-    (work,) = works(tmp_path, a=0)
+    (work,) = works(tmp_path, "a")
     (work.folder / "log.txt").write_text(log)
     with started(Ends(), Resources(workers=1)) as executor:
         failure = executor.submit(work).exception(timeout=60)  # type: ignore[call-arg]
@@ -232,7 +232,7 @@ worker.wait()"""
 @pytest.mark.slow
 def test_workers_end_when_their_parent_was_killed(make_job: Callable[..., tuple[object, Path]]) -> None:
     _, folder = make_job("nope", steps=100_000)
-    worker = [sys.executable, "-m", "posenc.lab.execute.local", str(folder), "--rows", "nope"]
+    worker = [sys.executable, "-m", "posenc.lab.execute.local", str(folder)]
     process = subprocess.Popen([sys.executable, "-S", "-c", PARENT, *worker], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     child = int(process.stdout.readline())

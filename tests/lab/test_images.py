@@ -72,17 +72,15 @@ def test_a_known_model_has_its_exact_values_and_tables_end() -> None:
     pictures, config = noise(), small()
     answers = pictures.test.labels.clone()
     answers[:3] = (answers[:3] + 1) % 3
-    values = list(TASK.evaluate(Oracle(answers), pictures, ["axial", "learned_grid"], config, CPU))  # type: ignore[arg-type]
-    assert all(list(accuracy.values) == [0, 0, 0, 1, 1, 1, 1, 1, 1] for accuracy in values)
-    assert [(accuracy.view, accuracy.length) for accuracy in values if accuracy.spec == "axial"] == [
+    axial, table = (
+        list(TASK.evaluate(Oracle(answers), pictures, spec, config, CPU))  # type: ignore[arg-type]
+        for spec in ("axial", "learned_grid")
+    )
+    assert all(list(accuracy.values) == [0, 0, 0, 1, 1, 1, 1, 1, 1] for accuracy in (*axial, *table))
+    assert [(accuracy.view, accuracy.length) for accuracy in axial] == [
         (FULL, 16), (SHIFT, 16), ("+1", 16), ("+20", 16), (FINER[0], 49), (FINER[1], 49), (LARGE[0], 64), (LARGE[1], 64)
     ]  # fmt: skip
-    assert [accuracy.view for accuracy in values if accuracy.spec == "learned_grid"] == [
-        FULL,
-        SHIFT,
-        FINER[0],
-        LARGE[0],
-    ]
+    assert [accuracy.view for accuracy in table] == [FULL, SHIFT, FINER[0], LARGE[0]]
     assert TASK.probe(Oracle(answers), pictures, config, CPU) == pytest.approx(6 / 9)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ METRIC = Metric("bits", "bits a line", "lower", 0.02)
 
 
 def frame(job: str = "rope-seed0", spec: str = "rope", seed: int = 0, value: float = 1.5) -> Any:
-    values = [Values("bits", [value, 2.0], 64, documents=[7, 7]), Values("probe", [3.0], items=[10], spec="other")]
+    values = [Values("bits", [value, 2.0], 64, documents=[7, 7]), Values("probe", [3.0], items=[10])]
     return records_frame(values, job=job, spec=spec, seed=seed)
 
 
@@ -44,7 +44,7 @@ def test_records_come_back(tmp_path: Path) -> None:
     assert facts["identity"] == "x"
     assert stored["document"].tolist() == [7, 7, 10]
     assert stored["item"].tolist() == [0, 1, 10]
-    assert stored["spec"].astype(str).tolist() == ["rope", "rope", "other"]
+    assert stored["spec"].astype(str).tolist() == ["rope"] * 3
     assert stored["value"].tolist() == [1.5, 2.0, 3.0]
     for content in (b"", b"PAR1", (tmp_path / "r.parquet").read_bytes()[:200]):
         (tmp_path / "bad.parquet").write_bytes(content)

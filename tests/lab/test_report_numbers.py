@@ -217,10 +217,10 @@ def test_an_unfinished_run_has_rows_and_says_what_is_missing() -> None:
 def test_what_is_measured_once_a_training_and_its_probes() -> None:
     def trained(seed: int, seconds: float, values: Sequence[float]) -> pd.DataFrame:
         probes = Values("probe", values, items=[10, 20, 30])
-        once = [Values("seconds", [seconds]), Values("parameters", [7], spec="rope+yarn")]
-        course, other = Values("course", [1, 2, 3]), Values("bits", list(1.8 + EASE), 64, spec="rope+yarn")
-        other = replace(other, documents=TEXTS)
-        return job("rope", seed, 1.7, 1.7, more=[probes, *once, course, other])
+        more = [probes, Values("seconds", [seconds]), Values("course", [1, 2, 3])]
+        other = [Values("parameters", [7]), Values("bits", list(1.8 + EASE), 64, documents=TEXTS)]
+        own = job("rope", seed, 1.7, 1.7, more=more)
+        return pd.concat([own, records_frame(other, job=f"rope-{seed}", spec="rope+yarn", seed=seed)])
 
     runs = [trained(0, 10, [1.9, 2.5, 1.7]), trained(1, 20, [1.75, 1.7, 1.6]), trained(2, 60, [2.1, 1.7, 1.7])]
     table = build_table(run_of([*runs, job("alibi", 0, 1.7, 1.7, more=[Values("probe", [1.7], items=[30])])]))

@@ -84,7 +84,7 @@ def test_bits_per_byte_and_perplexity_are_those_of_a_plain_count(corpus: Corpus)
     targets = [i for end in corpus.windows.ends for i in range(end - 4, end)]
     bits = [-math.log2(0.25 if stream[i] == stream[i - 1] else 0.75 / (corpus.vocabulary - 1)) for i in targets]
     per_byte = sum(bits) / sum(len(pieces[stream[i]]) for i in targets)
-    scores = list(score_windows(repeats, corpus, (8, 16, 32), TINY, CPU, "x"))
+    scores = list(score_windows(repeats, corpus, (8, 16, 32), TINY, CPU))
     of_bits = [values for values in scores if values.metric == "bits"]
     perplexities = [values for values in scores if values.metric == "perplexity"]
     assert [values.length for values in of_bits] == [values.length for values in perplexities] == [8, 16, 32]

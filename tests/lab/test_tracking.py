@@ -11,7 +11,7 @@ from tests.lab.conftest import CLOCK, run
 
 from posenc.lab.execute import executor
 from posenc.lab.execute.local import Local
-from posenc.lab.run.job import Job, Work, read_rows
+from posenc.lab.run.job import Job, Work, read_results
 from posenc.lab.run.run_job import data_of, run_job
 from posenc.lab.run.tracking import JobTracker
 from posenc.lab.run.train import StepReport, StoppedError, lr_at, make_accelerator, train
@@ -32,9 +32,9 @@ class StopAfter:
 
 
 def records(job: Job, folder: Path) -> Any:
-    rows = read_rows(folder, job)
-    assert rows is not None
-    return rows[0][~rows[0]["metric"].isin(CLOCK)]
+    frame = read_results(folder, job)
+    assert frame is not None
+    return frame[~frame["metric"].isin(CLOCK)]
 
 
 def scalars_of_tensorboard(folder: Path) -> Scalars:
@@ -51,12 +51,12 @@ def scalars_of_tensorboard(folder: Path) -> Scalars:
 def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(make_job: MakeJob) -> None:
     pytest.importorskip(name := "tensorboard")
     untracked_job, untracked = make_job("t5", name="plain")
-    run_job(untracked, ["t5"])
+    run_job(untracked)
     job, folder = make_job("t5")
     out = folder.parent.parent
     with pytest.raises(StoppedError):
-        run_job(folder, ["t5"], trackers=[name], should_stop=StopAfter(4))
-    run_job(folder, ["t5"], trackers=[name])
+        run_job(folder, trackers=[name], should_stop=StopAfter(4))
+    run_job(folder, trackers=[name])
     frame = records(job, folder)
     assert (
         frame.astype(object).to_numpy().tolist() == records(untracked_job, untracked).astype(object).to_numpy().tolist()
@@ -82,8 +82,8 @@ def test_a_job_that_goes_on_is_one_run_of_wandb(make_job: MakeJob, monkeypatch: 
     monkeypatch.setenv("WANDB_MODE", "offline")
     job, folder = make_job("rope")
     with pytest.raises(StoppedError):
-        run_job(folder, ["rope"], trackers=["wandb"], should_stop=StopAfter(4))
-    run_job(folder, ["rope"], trackers=["wandb"])
+        run_job(folder, trackers=["wandb"], should_stop=StopAfter(4))
+    run_job(folder, trackers=["wandb"])
     parts = list(folder.parent.parent.glob("wandb/offline-run-*"))
     assert len(parts) == 2
     assert {path.name.rpartition("-")[2] for path in parts} == {job.identity[:16]}
@@ -112,7 +112,7 @@ def test_steps_that_are_made_again_are_there_once(make_job: MakeJob) -> None:
 
     with pytest.raises(PowerCutError):
         begin()
-    run_job(folder, ["rope"], trackers=["tensorboard"])
+    run_job(folder, trackers=["tensorboard"])
     assert set(scalars_of_tensorboard(out / "tensorboard" / job.name)["train/loss"]) == set(range(1, 13))
 
 
@@ -121,11 +121,9 @@ def test_every_executor_hands_trackers_on(
 ) -> None:
     trackers_of_jobs = []
     monkeypatch.setattr("posenc.lab.compare.check_trackers", lambda names, elsewhere: None)
-    monkeypatch.setattr(
-        executor, "run_job", lambda folder, rows, trackers, **more: trackers_of_jobs.append(list(trackers))
-    )
+    monkeypatch.setattr(executor, "run_job", lambda folder, trackers, **more: trackers_of_jobs.append(list(trackers)))
     run(tmp_path / "told", "--track", "tensorboard", "--track", "wandb", "--track", "wandb", encodings=["rope"])
     assert trackers_of_jobs == [["tensorboard", "wandb"]]
-    work = Work("rope-seed0", make_job()[1], ("rope",), trackers=("wandb", "tensorboard"))
+    work = Work("rope-seed0", make_job()[1], trackers=("wandb", "tensorboard"))
     command = Local().command(work)
     assert command[command.index("--track") + 1] == "wandb,tensorboard"

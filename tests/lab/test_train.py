@@ -23,7 +23,7 @@ from posenc.lab.config import Config
 from posenc.lab.data.corpus import make_corpus
 from posenc.lab.data.documents import Source
 from posenc.lab.models.decoder import Decoder, LabModel
-from posenc.lab.run.job import Job, read_rows
+from posenc.lab.run.job import Job, read_results
 from posenc.lab.run.joint import finish_gradients, gathered, shard
 from posenc.lab.run.run_job import run_job
 from posenc.lab.run.train import StoppedError, make_accelerator, make_optimizer, read_checkpoint, train
@@ -36,9 +36,9 @@ MakeJob = Callable[..., tuple[Job, Path]]
 
 
 def numbers(job: Job, folder: Path) -> list[tuple[Any, ...]]:
-    rows = read_rows(folder, job)
-    assert rows is not None
-    frame = rows[0][~rows[0]["metric"].isin(CLOCK)]
+    frame = read_results(folder, job)
+    assert frame is not None
+    frame = frame[~frame["metric"].isin(CLOCK)]
     return sorted(map(tuple, frame.astype(object).to_numpy().tolist()))
 
 
@@ -61,13 +61,13 @@ REST = [(stop, spec) for stop in STOPS for spec in ("nope", "t5", "shaw", "learn
 @pytest.mark.parametrize(("stop", "spec"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in REST)])
 def test_stopped_and_continued_equals_undisturbed_bit_for_bit(make_job: MakeJob, spec: str, stop: int) -> None:
     job, undisturbed = make_job(spec, name="undisturbed")
-    run_job(undisturbed, [spec])
+    run_job(undisturbed)
     _, folder = make_job(spec, name="stopped")
     with pytest.raises(StoppedError):
-        run_job(folder, [spec], should_stop=StopAfter(stop))
-    assert read_rows(folder, job) is None
+        run_job(folder, should_stop=StopAfter(stop))
+    assert read_results(folder, job) is None
     torch.manual_seed(stop)  # whatever the new process's state
-    run_job(folder, [spec])
+    run_job(folder)
     assert numbers(job, folder) == numbers(job, undisturbed)
     states = [read_checkpoint(path / "checkpoint.pt", job.identity) for path in (folder, undisturbed)]
     assert states[0] is not None
@@ -77,10 +77,9 @@ def test_stopped_and_continued_equals_undisturbed_bit_for_bit(make_job: MakeJob,
 
 def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> None:
     job, folder = make_job("learned")
-    run_job(folder, ["learned"])
-    rows = read_rows(folder, job)
-    assert rows is not None
-    frame = rows[0]
+    run_job(folder)
+    frame = read_results(folder, job)
+    assert frame is not None
     accuracy = frame[frame["metric"] == "accuracy"]
     assert set(zip(accuracy["view"], accuracy["length"], strict=True)) == {("full", 16)}  # nothing past its table
     assert len(accuracy) == 8
@@ -98,7 +97,7 @@ def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> 
 def test_two_workers_never_run_one_job(make_job: MakeJob) -> None:
     _, folder = make_job("nope")
     with filelock.FileLock(folder / "lock"), pytest.raises(ValueError, match="in use by another process"):
-        run_job(folder, ["nope"], lock_seconds=0.1)
+        run_job(folder, lock_seconds=0.1)
     assert not (folder / "checkpoint.pt").exists()
 
 
@@ -136,9 +135,9 @@ def test_all_encodings_begin_with_the_same_shared_weights() -> None:
         assert all(torch.equal(other[name], shared[0][name]) for name in other)
 
 
-def alone(folder: Path, spec: str) -> None:
+def alone(folder: Path) -> None:
     """A job in a process of its own: accelerate takes one precision for each."""
-    program = [sys.executable, "-m", "posenc.lab.execute.local", str(folder), "--rows", spec]
+    program = [sys.executable, "-m", "posenc.lab.execute.local", str(folder)]
     done = subprocess.run([*program, "--parent", str(os.getpid())], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
@@ -151,10 +150,10 @@ def test_a_compiled_training_ends_with_the_numbers_of_an_eager_one(
     losses = []
     for compiled in (False, True):
         job, folder = make_job(spec, name=str(compiled), compile=compiled, precision=precision, layers=2)
-        alone(folder, spec)
-        rows = read_rows(folder, job)
-        assert rows is not None
-        losses.append(rows[0][rows[0]["metric"] == "loss"]["value"].to_numpy())
+        alone(folder)
+        frame = read_results(folder, job)
+        assert frame is not None
+        losses.append(frame[frame["metric"] == "loss"]["value"].to_numpy())
     assert losses[0] == pytest.approx(losses[1], abs=3e-2 if precision == "bfloat16" else 1e-4)
 
 
@@ -182,9 +181,9 @@ folder = Path(sys.argv[1])
 job = read_job(folder)
 accelerator = make_accelerator(job.config)
 try:
-    run_job(folder, [job.spec], accelerator=accelerator, should_stop=StopAfter())
+    run_job(folder, accelerator=accelerator, should_stop=StopAfter())
 except StoppedError:
-    run_job(folder, [job.spec], accelerator=accelerator)
+    run_job(folder, accelerator=accelerator)
 else:
     raise SystemExit("it was to be stopped")
 """
@@ -208,7 +207,7 @@ def test_stopped_and_continued_on_two_ranks_equals_one_process(
     make_job: MakeJob, tmp_path: Path, spec: str, more: dict[str, Any]
 ) -> None:
     single, folder = make_job(spec, name="alone", layers=2)
-    run_job(folder, [spec])
+    run_job(folder)
     shared, together = make_job(spec, name="together", layers=2, processes=2, **more)
     on_two_ranks(together, tmp_path, stop=5)
     check_equal((folder, single), (together, shared))
@@ -225,9 +224,9 @@ def on_two_ranks(folder: Path, tmp_path: Path, *, stop: int) -> None:
 
 def check_equal(*jobs: tuple[Path, Job]) -> None:
     """Two jobs had the same course, up to rounding."""
-    frames = [read_rows(folder, job) for folder, job in jobs]
+    frames = [read_results(folder, job) for folder, job in jobs]
     for metric in ("loss", "grad_norm", "probe"):
-        first, second = (rows[0][rows[0]["metric"] == metric]["value"].to_numpy() for rows in frames if rows)
+        first, second = (f[f["metric"] == metric]["value"].to_numpy() for f in frames if f is not None)
         assert len(first)
         assert first == pytest.approx(second, abs=1e-3, rel=1e-3)
 

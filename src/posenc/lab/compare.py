@@ -121,8 +121,7 @@ def _compare(
 
     By default in three panels: recall and copy, tasks that small models learn in minutes, then a language model of
     text. With --task images: train on a small grid of tokens, and measure shifted and larger images. With a generated
-    task, such as --task passkey: train on short sequences, and test long ones. With --task extension: extend the
-    context of a trained model.
+    task, such as --task passkey: train on short sequences, and test long ones.
 
     Stop it any way you like: the same command continues where it stopped, and ends with the same numbers.
     """

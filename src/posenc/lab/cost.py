@@ -16,7 +16,6 @@ to. A scaling (yarn, clex, longrope, …) is RoPE with it, for a model that was 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import statistics
 import time
@@ -34,19 +33,15 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from posenc.attend import attention, explain_backend
-from posenc.catalogue import encoding_info, list_encodings
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding
-from posenc.frequencies.by_name import Trained
 from posenc.lab.cli_options import ClassesFrom
 from posenc.lab.console import plain_console, stoppable, working
 from posenc.lab.files import write_atomically, write_json
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.report.tables import TextTable, markdown
 from posenc.lab.run.machine import describe_machine, describe_versions, device_of
-from posenc.lab.specs import Shape, build_encodings, plugin_names
-from posenc.lab.tasks.extension import BASE, DISTANCES, METHODS, check_row, moved, parse_row, scaling
+from posenc.lab.specs import Shape, build_encodings, encoding_names, entry_of, is_schedule, plugin_names
 from posenc.layers import KVCache, SelfAttention
-from posenc.rotary.rope import RoPE
 
 FORMAT = "posenc-cost/3"
 NOPE = "nope"
@@ -230,23 +225,15 @@ class Layer:
 
 
 def encodings_of(name: str, c: Conditions) -> list[Encoding]:
-    """The encodings of a mix, or RoPE under a scaling; a ValueError for a name that is neither."""
-    method = re.split("[+@]", name)[0]
-    trained = Trained(max(1, c.length // SHARE), c.head_dim // 2)
-    if method in METHODS and method != BASE:
-        reading, rope = parse_row(name), RoPE(c.head_dim)
-        if reading.factor is not None:
-            check_row(name, max(SHARE, reading.factor))
-        if method in DISTANCES:
-            return [moved(reading, reading.factor or SHARE, trained, rope)]
-        return [RoPE(c.head_dim, scaling=scaling(reading, reading.factor or SHARE, trained))]
-    shape = Shape(c.heads * c.head_dim, c.heads, 1, c.length)
-    if c.kv_heads != c.heads:
-        shape = Shape(
-            shape.dim, shape.heads, 1, c.length, {entry: {"num_kv_heads": c.kv_heads} for entry in list_encodings()
-            if "num_kv_heads" in encoding_info(entry).takes}
-        )  # fmt: skip
-    built = build_encodings(name, shape)
+    """The encodings of a mix; what extends a context acts on a model that was trained at a `SHARE` of the length."""
+    if is_schedule(name):
+        raise ValueError(f"{name}: one layer is measured here, which has no window and no other kinds of layers")
+    options = dict[str, dict[str, object]]()
+    for entry in map(entry_of, encoding_names(name)):
+        options[entry.name] = {"num_kv_heads": c.kv_heads}
+        if entry.extends_context:
+            options[entry.name]["train_length"] = max(1, c.length // SHARE)
+    built = build_encodings(name, Shape(c.heads * c.head_dim, c.heads, 1, c.length, options))
     return [*built.embedding, *built.attention[0]]
 
 

@@ -85,13 +85,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Values:
-    """What a task measured of one row, of one metric, at one length, under one view."""
+    """What a task measured of one training, of one metric, at one length, under one view."""
 
     metric: str
     values: Sequence[float]
     length: int = 0
     view: str = FULL
-    spec: str = ""  # the row; empty: the job's own
     items: Sequence[int] | None = None  # default 0, 1, …
     documents: Sequence[int] | None = None  # default the items
 

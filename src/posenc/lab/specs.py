@@ -163,7 +163,7 @@ def plugin_hashes(typed: Iterable[str]) -> dict[str, str]:
 
 def plugin_names(specs: Iterable[str]) -> list[str]:
     """The plugins named in specs, each once."""
-    typed = filter(is_plugin, specs)  # a row of another task, like yarn@max, is no spec of layers
+    typed = filter(is_plugin, specs)
     return list(
         dict.fromkeys(name for spec in typed for name in encoding_names(normalize_spec(spec)) if is_plugin(name))
     )
@@ -173,8 +173,8 @@ def _check_trainable(name: str, spec: str, ids: bool) -> None:
     entry, within = entry_of(name), "" if name == spec else f" in {spec}"
     if entry.extends_context:
         raise ValueError(
-            f"{name}{within} extends the context of a trained model; compare trains from the start. RoPE is "
-            f"what it would train; posenc compare --task extension compares such methods"
+            f"{name}{within} extends the context of a trained model; compare trains from the start, and RoPE is "
+            "what it would train. posenc extend applies such a method to a model, posenc evaluate measures it"
         )
     if entry.own_positions and not ids:
         raise ValueError(

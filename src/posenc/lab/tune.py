@@ -36,7 +36,7 @@ from posenc.lab.run.job import (
     describe_factors,
     factors_of,
     open_job,
-    read_rows,
+    read_results,
     read_tuned,
     refuse_difference,
     write_tuned,
@@ -45,7 +45,6 @@ from posenc.lab.run.planning import PreparedRun, RunRequest, default_folder, pre
 from posenc.lab.run.progress import Display
 from posenc.lab.specs import build_for_inspection, plugin_names
 from posenc.lab.tasks import task_named, task_names
-from posenc.lab.tasks.task import Planned
 
 FOLDER, SEEDS = "tune", 2
 RATES = "1.414,2,2.828,4,5.657"  # times the profile's rate
@@ -113,22 +112,20 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
         raise ValueError(f"--task {task.name}: its training repeats its data, so that its loss cannot judge a rate")
     prepared = prepare(dataclasses.replace(request, out=request.out / FOLDER), console)
     numbers, data = prepared.config.deciding(), prepared.data.identity()
-    if any(planned.base for planned in prepared.planned):
-        raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
     if (request.out / RUN).exists():
         refuse_difference(request.out / TUNED, {"numbers": read_run(request.out).numbers}, {"numbers": numbers})
     earlier = read_tuned(request.out)
     if earlier["encodings"] and (earlier.get("numbers"), earlier.get("data")) != (_plain(numbers), data):
         raise ValueError(f"{request.out / TUNED} is of other numbers or data: move it away, or choose another --out")
-    trials = [trial for planned in prepared.planned for trial in _trials(prepared, planned, rates)]
-    works = [work for job, planned in trials if (work := work_of(prepared, job, planned))]
+    trials = [job for spec in prepared.specs for job in _trials(prepared, spec, rates)]
+    works = [work for job in trials if (work := work_of(prepared, job))]
     resources, executor = Resources.of(prepared.config.machine, workers, prepared.out), make_executor("local", {})
     with Display(console, works, 0, lambda: None) as display, started(executor, resources):
         failures = map_jobs(executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print)
     for line in failures:  # such a training has no loss
         console.print(line)
     collect_records(prepared.out)
-    frame = pd.DataFrame([_line(prepared, job) for job, _ in trials])
+    frame = pd.DataFrame([_line(prepared, job) for job in trials])
     chosen_factors = {
         spec: _best(str(spec), part, rates, console.print) for spec, part in frame.groupby("spec", sort=False)
     }
@@ -149,15 +146,14 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
     return chosen_factors
 
 
-def _trials(prepared: PreparedRun, planned: Planned, rates: tuple[float, ...]) -> list[tuple[Job, Planned]]:
-    """The trainings of an encoding: every combination of its rates, from each seed; no row is measured on them."""
-    planned = dataclasses.replace(planned, rows=())
-    own = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
+def _trials(prepared: PreparedRun, spec: str, rates: tuple[float, ...]) -> list[Job]:
+    """The trainings of an encoding: every combination of its rates, from each seed."""
+    own = build_for_inspection(spec, prepared.task.shape(prepared.config)).lr_multipliers.values()
     table: list[Factors] = [
         {"lr": rate, "own": max(own) * factor} for rate, factor in itertools.product(rates, OWN_RATES)
     ] if own else [{"lr": rate} for rate in rates]  # fmt: skip
     return [
-        (prepared.job(planned, seed, factors, f"trial{number}"), planned)
+        prepared.job(spec, seed, factors, f"trial{number}")
         for number, factors in enumerate(table)
         for seed in range(SEEDS)
     ]
@@ -166,9 +162,9 @@ def _trials(prepared: PreparedRun, planned: Planned, rates: tuple[float, ...]) -
 def _line(prepared: PreparedRun, job: Job) -> dict[str, Any]:
     """A line of trials.csv; a training that failed, or diverged, has no loss. Its checkpoint is no longer needed."""
     folder = open_job(prepared.out, job)
-    rows = read_rows(folder, job)
+    records = read_results(folder, job)
     (folder / "checkpoint.pt").unlink(missing_ok=True)
-    loss = math.nan if rows is None else float(rows[0].loc[rows[0]["metric"] == "train_loss", "value"].iloc[0])
+    loss = math.nan if records is None else float(records.loc[records["metric"] == "train_loss", "value"].iloc[0])
     factors = {"lr": job.tuned["lr"], "own": job.tuned.get("own", math.nan)}
     return {"spec": job.spec, "trial": job.trial, "seed": job.seed, **factors, "train_loss": loss}
 

@@ -6,8 +6,8 @@ slurm     jobs of SLURM, through submitit (`posenc.lab.execute.slurm`)
 torchrun  this process and the other ranks together (`InProcess`)
 
 A command creates an executor, calls `Executor.start` once, `Executor.submit` for each job, and `Executor.stop` at the
-end, also after an error. `map_jobs` does the rest for all alike: phases, failed jobs, and restarting a job whose
-process died from its checkpoint. Which executor runs a job never changes the job's numbers.
+end, also after an error. `map_jobs` does the rest for all alike: failed jobs, and restarting a job whose process died
+from its checkpoint. Which executor runs a job never changes the job's numbers.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def started(executor: Executor, resources: Resources) -> Iterator[Executor]:
 def run_work(work: Work, should_stop: Callable[[], bool] = lambda: False) -> None:
     """Run a job to its records, in this process."""
     with allow_imports(work.plugins):
-        run_job(work.folder, work.rows, trackers=work.trackers, should_stop=should_stop)
+        run_job(work.folder, trackers=work.trackers, should_stop=should_stop)
 
 
 def thread_variables(threads: int) -> dict[str, str]:
@@ -186,19 +186,16 @@ def map_jobs(
         on_poll: called several times a second with the names of the jobs that were submitted and have not ended.
         on_restart: called with a line when a job that died is submitted again.
     """
-    failures: list[str] = []
-    for phase in sorted({work.phase for work in works}):
-        mapping = _Mapping(executor, [work for work in works if work.phase == phase], workers, on_restart)
-        while mapping.step():
-            on_poll([work.name for work, _ in mapping.running])
-            time.sleep(executor.poll_seconds)
-        on_poll([])
-        failures += mapping.failures
-    return failures
+    mapping = _Mapping(executor, works, workers, on_restart)
+    while mapping.step():
+        on_poll([work.name for work, _ in mapping.running])
+        time.sleep(executor.poll_seconds)
+    on_poll([])
+    return mapping.failures
 
 
 class _Mapping:
-    """The jobs of one phase: waiting, running, failed."""
+    """The jobs of a run: waiting, running, failed."""
 
     def __init__(
         self, executor: Executor, works: Sequence[Work], workers: int | None, on_restart: Callable[[str], None]

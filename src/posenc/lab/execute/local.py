@@ -78,7 +78,7 @@ class Local(Executor):
         """The command line of a job's process."""
         # -P: a module is not importable just because it is in the current folder; a job's plugins are named.
         return [
-            sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows),
+            sys.executable, "-P", "-c", WORKER, str(work.folder),
             "--classes", ",".join(sorted(work.plugins.names)), "--classes-from", str(work.plugins.folder),
             "--parent", str(os.getpid()), "--track", ",".join(work.trackers),
         ]  # fmt: skip
@@ -116,7 +116,6 @@ def main() -> int:
     """The process of a job: run it; stop at the next step on SIGTERM or when the parent has died."""
     parser = argparse.ArgumentParser(prog="posenc.lab.execute.local")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", required=True, help="separated by commas")
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--classes", default="", help="own classes that may be imported, separated by commas")
     parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder with their modules")
@@ -125,11 +124,9 @@ def main() -> int:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    rows, classes, trackers = (
-        tuple(filter(None, text.split(","))) for text in (options.rows, options.classes, options.track)
-    )
+    classes, trackers = (tuple(filter(None, text.split(","))) for text in (options.classes, options.track))
     plugins = ImportAllowlist(frozenset(classes), options.classes_from)
-    work = Work(options.folder.name, options.folder, rows, plugins=plugins, trackers=trackers)
+    work = Work(options.folder.name, options.folder, plugins, trackers)
     try:
         run_work(work, should_stop=lambda: bool(stopping) or os.getppid() != options.parent)
     except StoppedError:

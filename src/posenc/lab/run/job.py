@@ -31,7 +31,7 @@ from posenc.lab.run.records import read_records, write_records
 from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named
 
-FORMAT: Final = "posenc-lab-job/2"
+FORMAT: Final = "posenc-lab-job/3"
 FILE = "job.json"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 # Raised by hand whenever the numbers of an unchanged configuration change: an initialisation, a batch, a loss, an
@@ -45,15 +45,15 @@ class Job:
 
     spec: Spec
     seed: Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
-    config: Annotated[Config, PlainValidator(lambda record: record)]  # of this training; read by `config_of`
-    base: Spec | Literal[""]  # the spec whose trained weights it starts from; empty: random ones
+    config: Annotated[Config, PlainValidator(lambda record: record)]  # read by `config_of`
     data: Facts  # names and SHA-256 of the data
     versions: Facts  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
     protocol: int = PROTOCOL
     code: Facts = field(default_factory=dict)  # hashes of the files of a user's classes that it uses
     tuned: Factors = field(default_factory=dict)  # what is absent is as without tuning
-    trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")] = ""  # tells jobs of one spec and seed apart
-    format: Literal["posenc-lab-job/2"] = FORMAT
+    # Of `posenc tune`, which judges it by its training loss alone; tells jobs of one spec and seed apart.
+    trial: Annotated[str, Field(pattern=r"^(trial[0-9]{1,9})?$")] = ""
+    format: Literal["posenc-lab-job/3"] = FORMAT
 
     @property
     def name(self) -> str:
@@ -80,8 +80,6 @@ class Work(NamedTuple):
 
     name: str
     folder: Path
-    rows: tuple[str, ...]
-    phase: int = 0  # jobs of a phase start when all of the phase before have ended
     plugins: ImportAllowlist = ImportAllowlist()  # the plugins that it needs, and their folder
     trackers: tuple[str, ...] = ()  # see `posenc.lab.run.tracking`
 
@@ -120,8 +118,8 @@ def read_job(folder: Path) -> Job:
     return replace(job, config=config_of(job.config, lambda task: task_named(task).options, path))
 
 
-def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
-    """Records of a job and the rows that were measured; None if it has none yet, a foreign file is a ValueError."""
+def read_results(folder: Path, job: Job) -> pd.DataFrame | None:
+    """Records of a job; None if it has none yet, a foreign file is a ValueError."""
     path = folder / RECORDS
     if not path.exists():
         return None
@@ -131,12 +129,12 @@ def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
             f"{path} is the result of another configuration or corpus; it was left as it is: "
             "move it away to run this job"
         )
-    return frame, facts.get("rows", [])
+    return frame
 
 
-def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> None:
+def write_results(folder: Path, job: Job, frame: pd.DataFrame) -> None:
     """Write what was measured of a job."""
-    write_records(folder / RECORDS, frame, {"identity": job.identity, "rows": rows})
+    write_records(folder / RECORDS, frame, {"identity": job.identity})
 
 
 def check_code(job: Job) -> None:

@@ -27,7 +27,7 @@ from posenc.lab.run.job import (
     describe_factors,
     factors_of,
     open_job,
-    read_rows,
+    read_results,
     read_tuned,
     refuse_difference,
 )
@@ -43,7 +43,7 @@ from posenc.lab.run.records import read_records, records_frame, write_records
 from posenc.lab.run.train import read_checkpoint
 from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.task import Data, Planned, Task
+from posenc.lab.tasks.task import Data, Task
 
 PANELS = ("recall", "copy", "text")  # what is compared where nobody names a task: those that answer soonest first
 TUNING_OUTPUTS = ("tune", TRIALS, TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
@@ -69,20 +69,18 @@ class PreparedRun:
     config: Config
     source: str  # --data as typed
     data: Data
-    planned: list[Planned]
+    specs: list[str]  # of the trainings
     versions: dict[str, str]
     code: dict[str, str]  # code hashes of plugins
     out: Path
     run: Run
 
-    def job(self, planned: Planned, seed: int, tuned: Factors, trial: str = "") -> Job:
+    def job(self, spec: str, seed: int, tuned: Factors, trial: str = "") -> Job:
         """The job of one training with one seed."""
         shared = {self.task.name, self.source}
-        code = {name: digest for name, digest in self.code.items() if name in {*encoding_names(planned.spec), *shared}}
-        return Job(
-            planned.spec, seed, planned.config, planned.base or "", self.data.identity(), library_versions(),
-            code=code, tuned=tuned, trial=trial,
-        )  # fmt: skip
+        code = {name: digest for name, digest in self.code.items() if name in {*encoding_names(spec), *shared}}
+        data, libraries = self.data.identity(), library_versions()
+        return Job(spec, seed, self.config, data, libraries, code=code, tuned=tuned, trial=trial)
 
 
 def default_folder(task: str, profile: str) -> Path:
@@ -109,8 +107,8 @@ def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> Pre
     run = _open_run(request, task, config, data, versions)
     data.save(request.out / "data")
     console.print("; ".join(f"{name}: {fact}" for name, fact in list(data.facts().items())[:3]) + ".")
-    planned = task.plan(request.profile.encodings, config)
-    return PreparedRun(task, config, request.data, data, planned, versions, code, request.out, run)
+    specs = task.plan(request.profile.encodings, config)
+    return PreparedRun(task, config, request.data, data, specs, versions, code, request.out, run)
 
 
 def checked(request: RunRequest, *, processes: int = 1) -> tuple[Task, Config]:
@@ -124,28 +122,27 @@ def checked(request: RunRequest, *, processes: int = 1) -> tuple[Task, Config]:
 
 
 def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[Work], int]:
-    """Unfinished jobs, by phase and those with more rows first; and the number of finished ones."""
+    """Unfinished jobs, the first seed of every encoding first; and the number of finished ones."""
     tuned = factors_of(prepared.out)
-    for spec in {planned.spec for planned in prepared.planned} & set(tuned):
+    for spec in set(prepared.specs) & set(tuned):
         console.print(f"Tuned ({prepared.out / TUNED}): {spec}, {describe_factors(tuned[spec])}.", style="dim")
     works, finished = list[Work](), 0
     for seed in range(seeds):
-        for planned in prepared.planned:
-            work = work_of(prepared, prepared.job(planned, seed, tuned.get(planned.spec, {})), planned)
+        for spec in prepared.specs:
+            work = work_of(prepared, prepared.job(spec, seed, tuned.get(spec, {})))
             finished += work is None
             works += [work] if work else []
-    return sorted(works, key=lambda work: (work.phase, -len(work.rows))), finished
+    return works, finished
 
 
-def work_of(prepared: PreparedRun, job: Job, planned: Planned) -> Work | None:
+def work_of(prepared: PreparedRun, job: Job) -> Work | None:
     """The remaining work of a job, None if finished. Reading its files now finds damaged ones before any job starts."""
     folder = open_job(prepared.out, job)
-    finished = read_rows(folder, job)
-    if finished is not None and not set(planned.rows) - set(finished[1]):
+    if read_results(folder, job) is not None:
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
     allowlist = import_allowlist().of([*plugin_names([job.spec]), *job.code])
-    return Work(job.name, folder, planned.rows, _phase(prepared.planned, planned), allowlist)
+    return Work(job.name, folder, allowlist)
 
 
 def write_baselines(prepared: PreparedRun) -> None:
@@ -216,16 +213,6 @@ def _device(config: Config, request: RunRequest) -> str:
     if device == "auto" and path.exists():
         device = str(read_run(request.out).rounding.get("device", "cpu"))
     return device_of(device, elsewhere=request.elsewhere)
-
-
-def _phase(all_planned: list[Planned], planned: Planned) -> int:
-    """The number of trainings that must precede this one."""
-    if planned.base is None:
-        return 0
-    base = next((candidate for candidate in all_planned if candidate.spec == planned.base), None)
-    if base is None:
-        raise ValueError(f"{planned.spec} starts from {planned.base}, which is not among the trainings")
-    return 1 + _phase(all_planned, base)
 
 
 def _repeatable(command: str, config: Config) -> str:

@@ -2,7 +2,7 @@
 
     job spec seed view length item document metric value
 
-spec is the row that a value belongs to, view the condition it was measured under ("full", or "window": the same
+spec is the encoding that a value belongs to, view the condition it was measured under ("full", or "window": the same
 weights under a sliding window of the trained length), length the tokens of a test (0 where there is none), item what
 was tested (a window, a sequence, a bin of positions, a step), document the text it comes from. An encoding that is
 undefined at some length has no lines there. Files are Parquet; the metadata say which job they belong to.
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
-from posenc.lab.files import MOST_RESULTS, Spec, read_bytes, validated, write_atomically
+from posenc.lab.files import MOST_RESULTS, read_bytes, validated, write_atomically
 from posenc.lab.metrics import Values
 
 FORMAT = "posenc-lab-records/1"
@@ -46,7 +46,6 @@ class RecordFacts(TypedDict):
     """The metadata of a file of records."""
 
     identity: NotRequired[str]  # of the job
-    rows: NotRequired[list[Spec]]  # that were measured on its weights
 
 
 def records_frame(measurements: Iterable[Values], *, job: str, spec: str, seed: int) -> pd.DataFrame:
@@ -56,7 +55,7 @@ def records_frame(measurements: Iterable[Values], *, job: str, spec: str, seed: 
         items = np.arange(len(values.values)) if values.items is None else np.asarray(values.items)
         documents = items if values.documents is None else np.asarray(values.documents)
         columns = {
-            "job": job, "spec": values.spec or spec, "seed": seed, "view": values.view, "length": values.length,
+            "job": job, "spec": spec, "seed": seed, "view": values.view, "length": values.length,
             "item": items, "document": documents, "metric": values.metric,
             "value": rounded(np.asarray(values.values, dtype=np.float64)),
         }  # fmt: skip

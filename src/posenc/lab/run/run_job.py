@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
-import pandas as pd
 import torch
 from accelerate import Accelerator
 from typing_extensions import TypedDict
@@ -16,7 +15,7 @@ from typing_extensions import TypedDict
 from posenc.lab.files import Number, write_json
 from posenc.lab.metrics import ATTENTION, Values
 from posenc.lab.models.decoder import LabModel, attention_mass
-from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
+from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_results, write_results
 from posenc.lab.run.records import records_frame
 from posenc.lab.run.tracking import JobTracker
 from posenc.lab.run.train import Checkpoint, StepReport, StoppedError, make_accelerator, train
@@ -54,18 +53,16 @@ class Reporter:
 
 def run_job(
     folder: Path,
-    rows: Sequence[str],
     *,
     accelerator: Accelerator | None = None,
     trackers: Sequence[str] = (),
     should_stop: Callable[[], bool] = lambda: False,
     lock_seconds: float = LOCK_SECONDS,
 ) -> None:
-    """Train the job of a folder and evaluate ``rows`` on its weights; what is there already is not done again.
+    """Train the job of a folder and evaluate it, unless it is a trial of rates; what is there is not done again.
 
     Args:
         folder: of the job.
-        rows: names of the rows in the records.
         accelerator: of this rank under torchrun; default a new one for this process.
         trackers: receive the numbers: `posenc.lab.run.tracking.TRACKERS`.
         should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
@@ -85,11 +82,10 @@ def run_job(
             lock.acquire(timeout=lock_seconds)
             for left in folder.glob(".*.tmp"):  # by a worker that was killed while it wrote
                 left.unlink(missing_ok=True)
-        finished = read_rows(folder, job)
-        if finished is None or set(rows) - set(finished[1]):
+        if read_results(folder, job) is None:
             tracker = JobTracker(trackers if first else (), job, folder.parent.parent)
             try:
-                _complete(folder, job, rows, accelerator, report, tracker, should_stop)
+                _complete(folder, job, accelerator, report, tracker, should_stop)
             finally:
                 tracker.finish()
         if first:
@@ -102,7 +98,7 @@ def run_job(
 
 
 def _complete(
-    folder: Path, job: Job, rows: Sequence[str], accelerator: Accelerator, report: Reporter, tracker: JobTracker,
+    folder: Path, job: Job, accelerator: Accelerator, report: Reporter, tracker: JobTracker,
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     task, data = task_named(job.config.task), data_of(folder, job)
@@ -115,42 +111,23 @@ def _complete(
     trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        measurements = tracker.evaluation(task.evaluate(trained, data, rows, job.config, accelerator.device), metrics)
-        measured = list(_with_progress(measurements, job, report, should_stop))
+        values = () if job.trial else task.evaluate(trained, data, job.spec, job.config, accelerator.device)
+        measured = list(_with_progress(tracker.evaluation(values, metrics), report, should_stop))
         clip, unit = job.config.training.clip, task.loss_unit_of(data)
-        frame = records_frame(
-            [
-                *measured,
-                *reach(trained, task, data, job),
-                *course(trained, state, clip=clip, unit=unit),
-            ],
-            job=job.name,
-            spec=job.spec,
-            seed=job.seed,
-        )
-        _write(folder, job, frame, rows)
+        every = [*measured, *reach(trained, task, data, job), *course(trained, state, clip=clip, unit=unit)]
+        write_results(folder, job, records_frame(every, job=job.name, spec=job.spec, seed=job.seed))
     accelerator.wait_for_everyone()
 
 
 def _with_progress(
-    measurements: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]
+    measurements: Iterable[Values], report: Reporter, should_stop: Callable[[], bool]
 ) -> Iterator[Values]:
     """What is measured, one after the other, with word of how far it is."""
     for values in measurements:
         yield values
-        report.write(TRAINING, f"measuring {values.spec or job.spec} {values.view} {values.length:,}")
+        report.write(TRAINING, f"measuring {values.view} {values.length:,}")
         if should_stop():
             raise StoppedError
-
-
-def _write(folder: Path, job: Job, frame: pd.DataFrame, rows: Sequence[str]) -> None:
-    """Write new records and keep the earlier records of other rows."""
-    before = read_rows(folder, job)
-    other_rows = [] if before is None else [row for row in before[1] if row not in rows]
-    if before is not None and other_rows:
-        old = before[0][before[0]["spec"].isin(other_rows) & ~before[0]["spec"].isin([job.spec])]
-        frame = pd.concat([frame, old], ignore_index=True)
-    write_rows(folder, job, frame, [*other_rows, *rows])
 
 
 def data_of(folder: Path, job: Job) -> Data:

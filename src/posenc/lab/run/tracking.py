@@ -6,7 +6,7 @@ its id; TensorBoard drops the steps after the checkpoint, which are computed aga
 
     train/loss  train/learning_rate  train/grad_norm  train/<tokens or bytes>_per_second        each step
     eval/<metric>                                         at the training length, while a model is trained
-    eval/<metric>/<view>/<length>                         of the trained model, means; rows of other names have theirs
+    eval/<metric>/<view>/<length>                         of the trained model, means
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class JobTracker:
         for values in measured:
             yield values
             if values.metric in {metric.name for metric in metrics}:
-                row = "" if values.spec in ("", self.job.spec) else f"{values.spec}/"
-                by_name.setdefault(f"eval/{row}{values.metric}/{values.view}/{values.length}", []).extend(values.values)
+                by_name.setdefault(f"eval/{values.metric}/{values.view}/{values.length}", []).extend(values.values)
         self._log({name: sum(items) / len(items) for name, items in by_name.items()}, self.job.config.training.steps)
 
     def finish(self) -> None:

@@ -31,10 +31,10 @@ from posenc.lab.config import Config, Training
 from posenc.lab.data.batching import counter_seed
 from posenc.lab.files import Factors, write_atomically
 from posenc.lab.models.decoder import Block, LabModel
-from posenc.lab.run.job import Job, folder_name, read_job
+from posenc.lab.run.job import Job
 from posenc.lab.run.machine import peak_memory, reset_peak_memory
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.task import Data, Planned, Task
+from posenc.lab.tasks.task import Data, Task
 
 BETAS = (0.9, 0.95)  # of AdamW
 
@@ -89,7 +89,7 @@ def train(
         the state at the end.
     """
     task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
-    model, state = _begun(task, job, config, data, folder, accelerator.device)
+    model, state = _begun(task, job, config, data, folder)
     trained = copy.deepcopy(model)  # what the loop makes of it may be compiled, shared out, or in another precision
     loop = _Loop(task, job, config, data, accelerator, model, state)
     reset_peak_memory(accelerator.device)
@@ -117,15 +117,10 @@ def _report(state: Checkpoint, config: Config, rate: float, *, unit: float) -> S
     )  # fmt: skip
 
 
-def _begun(
-    task: Task, job: Job, config: Config, data: Data, folder: Path, device: torch.device
-) -> tuple[LabModel, Checkpoint]:
-    """The model of a job as far as it has come: from its checkpoint, its base, or random weights."""
+def _begun(task: Task, job: Job, config: Config, data: Data, folder: Path) -> tuple[LabModel, Checkpoint]:
+    """The model of a job as far as it has come: from its checkpoint, or random weights."""
     model = task.model(job.spec, config, data, job.seed)
     apply_to_model(model, job.tuned)
-    if job.base:
-        start_from_base(job, folder, model)
-        task.prepare(model, Planned(job.spec, (), config, job.base), data, config, device)
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None:
         fresh = Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0, 0)
@@ -244,23 +239,6 @@ class _Loop:
             write_checkpoint(folder / "checkpoint.pt", state)
         self.accelerator.wait_for_everyone()
         return state.step
-
-
-def start_from_base(job: Job, folder: Path, model: LabModel) -> None:
-    """Give a model the trained weights of the job that it starts from; parameters of its encodings may be new."""
-    base_folder = folder.parent / f"{folder_name(job.base)}-seed{job.seed}"
-    trained = read_job(base_folder) if base_folder.exists() else None
-    state = read_checkpoint(base_folder / "checkpoint.pt", trained.identity) if trained else None
-    if trained is None or state is None or state.step < trained.config.training.steps:
-        raise ValueError(
-            f"{job.name} starts from the trained {job.base}, which is not there: move "
-            f"{base_folder} away to train it again"
-        )
-    encoding_parameters = {name for name, parameter in model.named_parameters() if parameter in model.lr_multipliers}
-    loaded = model.load_state_dict(state.model, strict=False)
-    unexpected = [*(set(loaded.missing_keys) - encoding_parameters), *loaded.unexpected_keys]
-    if unexpected:
-        raise ValueError(f"{job.name} cannot start from the trained {job.base}: {', '.join(sorted(unexpected))} differ")
 
 
 # ---- The optimizer, its schedule, and compiled blocks ----

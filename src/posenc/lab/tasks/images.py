@@ -37,7 +37,7 @@ from posenc.lab.data.pictures import DIGITS_SIZE, Part, Pictures, batch_index, d
 from posenc.lab.metrics import FULL, MAJORITY, Metric, Values
 from posenc.lab.models.decoder import Block, LabModel, initialise, shared_rotary
 from posenc.lab.specs import Shape, build_encodings, build_for_inspection, ends_at_table, is_schedule
-from posenc.lab.tasks.task import Data, Planned, Task, profiles
+from posenc.lab.tasks.task import Data, Task, profiles
 from posenc.positions import aligned, centred, grid, spaced
 from posenc.rotary.comrope import ComRoPEAP, ComRoPELD
 from posenc.rotary.liere import LieRE
@@ -198,19 +198,17 @@ class Images(Task):
         m = config.model
         return Shape(m.dim, m.heads, m.layers, _options(config).grid ** 2, OPTIONS)
 
-    def plan(self, specs: Sequence[str], config: Config) -> list[Planned]:
+    def plan(self, typed: Sequence[str], config: Config) -> list[str]:
         """As every task's; encodings of one model must read the same coordinates."""
-        planned = super().plan(specs, config)
-        for job in planned:
-            if is_schedule(job.spec):
-                raise ValueError(f"{job.spec}: layers of a picture's model are all alike here; --task text trains it")
-            conventions = {
-                convention_of(encoding) for encoding in build_for_inspection(job.spec, self.shape(config)).attention[0]
-            }
+        specs = super().plan(typed, config)
+        for spec in specs:
+            if is_schedule(spec):
+                raise ValueError(f"{spec}: layers of a picture's model are all alike here; --task text trains it")
+            conventions = {convention_of(e) for e in build_for_inspection(spec, self.shape(config)).attention[0]}
             if len(conventions) > 1:
                 names = ", ".join(sorted(conventions))
-                raise ValueError(f"{job.spec}: its encodings read different coordinates ({names}), so they do not mix")
-        return planned
+                raise ValueError(f"{spec}: its encodings read different coordinates ({names}), so they do not mix")
+        return specs
 
     def data(self, source: str, config: Config) -> Pictures:
         """The digits, or a folder with a folder of pictures for each class."""
@@ -251,18 +249,17 @@ class Images(Task):
         return F.cross_entropy(model(tokens).float(), labels)
 
     def evaluate(
-        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+        self, model: LabModel, data: Data, spec: str, config: Config, device: torch.device
     ) -> Iterator[Values]:
         """Whether each held-out picture is recognised, under each view; none outside the grid of a learned table."""
         options, pictures = _options(config), _pictures(data)
         items = _spread(len(pictures.test.labels), config.evaluation.windows)
-        for row in rows:
-            for name, shown in views(options.grid, options.patch, options.constants).items():
-                if ends_at_table(row) and not all(inside(view.places, options.grid) for view in shown):
-                    continue
-                right = [_recognised(model, pictures, view, items, config, device) for view in shown]
-                length, values = len(shown[0].places), torch.stack(right).mean(0)
-                yield Values("accuracy", values.tolist(), length, name, row, items.tolist())
+        for name, shown in views(options.grid, options.patch, options.constants).items():
+            if ends_at_table(spec) and not all(inside(view.places, options.grid) for view in shown):
+                continue
+            right = [_recognised(model, pictures, view, items, config, device) for view in shown]
+            length, values = len(shown[0].places), torch.stack(right).mean(0)
+            yield Values("accuracy", values.tolist(), length, name, items.tolist())
 
     def baselines(self, data: Data, config: Config) -> Iterator[Values]:
         """What always naming the most frequent class of the held-out pictures reaches."""

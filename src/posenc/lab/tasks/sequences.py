@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
@@ -252,17 +252,16 @@ class Sequences(Task, Generic[N]):
         return (losses.sum(1) / (answers != NO_ANSWER).sum(1)).mean()
 
     def evaluate(
-        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+        self, model: LabModel, data: Data, spec: str, config: Config, device: torch.device
     ) -> Iterator[Values]:
         """Accuracy of each sequence whose answers count, at each length at which an encoding is defined."""
         trained = config.training.train_length
-        for row in rows:
-            for test in cast(SequenceData, data).tests:
-                views = self.views if test.tokens.shape[1] > trained else (FULL,)
-                for view in views if self.defined(row, config, test) else ():
-                    right = self._right(model, test, config, device, trained if view == WINDOW else None)
-                    for values in self._accuracies(right, test, config):
-                        yield replace(values, length=test.tokens.shape[1], view=view, spec=row)
+        for test in cast(SequenceData, data).tests:
+            views = self.views if test.tokens.shape[1] > trained else (FULL,)
+            for view in views if self.defined(spec, config, test) else ():
+                right = self._right(model, test, config, device, trained if view == WINDOW else None)
+                for values in self._accuracies(right, test, config):
+                    yield replace(values, length=test.tokens.shape[1], view=view)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Accuracy at the trained length on at most `PROBED` sequences."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -38,16 +38,6 @@ class Data(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the data where workers and other machines find them; `Task.load` reads them."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One training, and the rows of the table that are measured on its weights."""
-
-    spec: str
-    rows: tuple[str, ...]
-    config: Config  # of this training
-    base: str | None = None  # the spec whose trained weights it starts from, if it does not start from random ones
 
 
 class Task(ABC):
@@ -94,9 +84,9 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(
-        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+        self, model: LabModel, data: Data, spec: str, config: Config, device: torch.device
     ) -> Iterator[Values]:
-        """What trained weights are worth as each of ``rows``, piece by piece, so that a caller may stop between."""
+        """What a trained model with the encodings of ``spec`` is worth, piece by piece: a caller may stop between."""
 
     @abstractmethod
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
@@ -109,11 +99,6 @@ class Task(ABC):
     def read_for_attention(self, data: Data, config: Config) -> tuple[Tensor, Tensor | None] | None:
         """Tokens ``(count, train_length)`` that show how far back a decoder attends, and ids; None for other models."""
         return None
-
-    def prepare(  # noqa: B027  (most tasks change nothing)
-        self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device
-    ) -> None:
-        """Change a model that has the weights of its base, before its first step; deterministic."""
 
     def metrics_of(self, config: Config) -> tuple[Metric, ...]:
         """`metrics`, where they depend on the numbers."""
@@ -143,10 +128,9 @@ class Task(ABC):
         m = config.model
         return Shape(m.dim, m.heads, m.layers, config.training.train_length)
 
-    def plan(self, rows: Sequence[str], config: Config) -> list[Planned]:
-        """The trainings that the rows asked for need, each known and buildable; a ValueError says which is not."""
-        specs = check_specs(rows, self.shape(config), axes=self.axes, ids=self.ids)
-        return [Planned(spec, (spec,), config) for spec in specs]
+    def plan(self, typed: Sequence[str], config: Config) -> list[str]:
+        """The specs of the trainings, each once, known and buildable; a ValueError says which is not."""
+        return check_specs(typed, self.shape(config), axes=self.axes, ids=self.ids)
 
     def amount(self, config: Config) -> int:
         """What a batch holds, in the unit of ``per_second``."""

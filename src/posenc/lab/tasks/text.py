@@ -57,7 +57,6 @@ def score_windows(
     lengths: Sequence[int],
     config: Config,
     device: torch.device,
-    row: str,
     view: str = FULL,
 ) -> Iterator[Values]:
     """Bits in each window at each length, and of the whole text the bits by position at the longest one.
@@ -68,24 +67,24 @@ def score_windows(
         lengths: bytes that are fed, growing.
         config: the numbers of the run.
         device: of the model.
-        row, view: whose values they are.
+        view: whose values they are.
     """
     ends, documents = corpus.windows
     length, scored = config.training.train_length, config.training.train_length // 2
     for fed in lengths:
         losses = _losses_before(ends, fed, logits, corpus, config, device)
         bits = losses[:, -scored:].mean(1)
-        yield Values("bits", bits.tolist(), fed, view, row, documents=documents)
+        yield Values("bits", bits.tolist(), fed, view, documents=documents)
         if corpus.tokenizer:
             perplexity = 2.0 ** (float(bits.mean()) / corpus.tokens_per_byte(scored))
-            yield Values(PERPLEXITY.name, [perplexity], fed, view, row)
+            yield Values(PERPLEXITY.name, [perplexity], fed, view)
         if view == FULL and fed == lengths[-1]:
             width = math.gcd(length, max(1, length // 4))
             means = losses.mean(0).view(-1, width).mean(1).tolist()
-            yield Values("bits_by_position", means, fed, view, row, items=range(width, fed + 1, width))
+            yield Values("bits_by_position", means, fed, view, items=range(width, fed + 1, width))
 
 
-def score_truncated(logits: Logits, corpus: Corpus, config: Config, device: torch.device, row: str) -> Iterator[Values]:
+def score_truncated(logits: Logits, corpus: Corpus, config: Config, device: torch.device) -> Iterator[Values]:
     """Bits of the targets of `score_windows` when the model is fed only the last c tokens of context, for c below T.
 
     The protocol of the training length T at a smaller scale: the scored bytes of a window are cut into pieces
@@ -99,7 +98,7 @@ def score_truncated(logits: Logits, corpus: Corpus, config: Config, device: torc
         piece_ends = [end - back for end in ends for back in range(trained // 2 - piece, -1, -piece)]
         losses = _losses_before(piece_ends, context, logits, corpus, config, device)[:, -piece:]
         bits = losses.reshape(len(ends), -1).mean(1).tolist()
-        yield Values(REACH, bits, context, spec=row, documents=documents)
+        yield Values(REACH, bits, context, documents=documents)
 
 
 def truncated_contexts(trained: int) -> list[int]:
@@ -303,16 +302,15 @@ class Text(Task):
         return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
     def evaluate(
-        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+        self, model: LabModel, data: Data, spec: str, config: Config, device: torch.device
     ) -> Iterator[Values]:
         """Bits in the windows at each length, of the whole text and under a sliding window; none past a table."""
+        corpus, lengths = corpus_of(data), config.tested[:1] if ends_at_table(spec) else config.tested
         with evaluation_mode(model):
-            for row in rows:
-                lengths = config.tested[:1] if ends_at_table(row) else config.tested
-                yield from score_windows(model, corpus_of(data), lengths, config, device, row)
-                yield from score_truncated(model, corpus_of(data), config, device, row)
-                sliding = with_sliding_window(model, config)
-                yield from score_windows(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
+            yield from score_windows(model, corpus, lengths, config, device)
+            yield from score_truncated(model, corpus, config, device)
+            sliding = with_sliding_window(model, config)
+            yield from score_windows(sliding, corpus, lengths[1:], config, device, WINDOW)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Bits at the trained length, in windows of different documents as far as there are as many."""
