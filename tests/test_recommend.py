@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from guide.decision import compiled, rules_script
-from guide.rules_of_thumb import SOURCES, rules_of_thumb
 
 import posenc_cli
 from posenc.catalogue import CATALOGUE
@@ -25,6 +24,7 @@ from posenc.recommend import Answer, Checkpoint, Needs, Sentence, recommend, rul
 from posenc.recommend.from_config import read_checkpoint
 from posenc.recommend.needs import ALGORITHMIC, DECODERS, ENGINES, KINDS, MODELS, SERVERS, TASKS
 from posenc.recommend.rule import SECTIONS, features, matches, significant, words
+from posenc.recommend.sources import SOURCES
 from posenc_cli.arguments import QUESTIONS, parser_of
 from tests.golden import configs
 
@@ -90,9 +90,7 @@ def test_every_rule_answers_somebody() -> None:
 
 
 def cited() -> list[Sentence]:
-    sentences = [Sentence(rule.section, rule.text, rule.basis, rule.sources) for rule in rules()]
-    thumbs = [j for judgements in rules_of_thumb().values() for j in judgements]
-    return [*sentences, *(Sentence(j.verdict, j.text, j.basis, j.sources) for j in thumbs)]
+    return [Sentence(rule.section, rule.text, rule.basis, rule.sources) for rule in rules()]
 
 
 def test_every_sentence_of_advice_rests_on_something_that_is_there() -> None:
@@ -135,9 +133,6 @@ def test_numbers_of_measured_sentences_are_those_of_the_records() -> None:
     best = max((row.views["finer_scaled"][0], name) for name, row in by_name["images"].rows.items()
                if "finer_scaled" in row.views)  # fmt: skip
     assert "sinusoid" in best[1], "the default of an image encoder for other resolutions says so"
-    keys = rules_of_thumb()["alibi"][0].text
-    change = next(c for c in by_name["passkey"].rows["alibi"].contrasts if c.against == "1x")
-    assert f"−{abs(100 * change.mean):.1f} ± {50 * (change.high - change.low):.1f} points" in keys
 
 
 def test_the_study_of_context_extension_says_what_advice_says_of_it() -> None:
@@ -322,18 +317,6 @@ def test_published_configurations_have_their_windows(model: str, windowed: str, 
 def test_invalid_needs_are_refused(needs: dict[str, Any], name: str) -> None:
     with pytest.raises(ValueError, match=rf"\b{name}\b"):
         Needs(**needs)
-
-
-def test_rules_of_thumb_are_thirteen_with_four_conditions_each() -> None:
-    thumbs = rules_of_thumb()
-    assert len(thumbs) == 13
-    assert set(thumbs) <= set(CATALOGUE)
-    assert all(len(judgements) == 4 for judgements in thumbs.values())
-    (short,) = [j for j in thumbs["yarn"] if "short" in j.condition]
-    assert short.verdict == "false", "a static factor costs short texts"
-    assert "+0.609 ± 0.046" in short.text, "the static factor's cost, not factor 1's"
-    inconclusive = [j for judgements in thumbs.values() for j in judgements if j.verdict == "inconclusive"]
-    assert all(j.basis == "measured here" for j in inconclusive)
 
 
 def test_numbers_are_shown_without_exponents() -> None:

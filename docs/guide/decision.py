@@ -6,14 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from html import escape
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from guide.methods import escaped, file_of
+from guide.methods import escaped
 from guide.models import ReleasedModel, released_models
-from guide.rules_of_thumb import SOURCES, rules_of_thumb
-from posenc.catalogue import CATALOGUE
 from posenc.explorer.forms import forms
 from posenc.explorer.page import numbers_script
 from posenc.hf import read_rope
@@ -23,6 +21,7 @@ from posenc.recommend import Needs, recommend, rules
 from posenc.recommend.from_config import checkpoint_of, kind_of
 from posenc.recommend.needs import ALGORITHMIC, CACHE_A_TOKEN, DECODERS, GIB, KINDS, MODELS, TASKS
 from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, SHAPE, Rule, matches
+from posenc.recommend.sources import SOURCES
 
 RULES, KNOWN = "recommend-rules.js", "recommend-models.js"  # next to docs/assets/recommend.js
 LENGTHS = (32768, 131072, 262144, 1048576)  # tokens that a released model may be asked for
@@ -77,16 +76,12 @@ of evidence: *practice* (what released models do, with sources), *measured here*
 definition*, the *engine table*, or *not known*.
 
 """
-_THUMB = """## Thirteen common rules "use X if …", checked
-
-Each condition of these rules, which introductions repeat, has a verdict: *true*, *depends* (on
-what, it says), *false*, *inconclusive*, or *not tested here*.
-"""
+_THUMB = "[Thirteen common rules](rules-of-thumb.md), “use X if …”, are checked one by one.\n"
 
 
 def decision() -> str:
     """The page, as Markdown."""
-    parts = [_INTRO + _FORM, "## Defaults by situation\n", defaults(), _THUMB, _thumb()]
+    parts = [_INTRO + _FORM, "## Defaults by situation\n", defaults(), _THUMB]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -176,28 +171,3 @@ def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[
             needs = Needs("checkpoint", kind, "general", trained, length, tune=tune, checkpoint=checkpoint)
             sentences = [index(s.section, s.text, s.basis, tuple(s.sources)) for s in recommend(needs).sentences]
             yield f"{length}{'+tune' if tune else ''}", {"sentences": sentences, **shared}
-
-
-def _linked(key: str) -> str:
-    if key in SOURCES:
-        source = SOURCES[key]
-        return f"[{source.title}]({source.url})"
-    page = PurePosixPath(key.removeprefix("docs/"))
-    name = page.name if page.suffix == "" else page.parent.name if page.name == "table.md" else page.stem
-    return f"[{name}]({page})"
-
-
-def _thumb() -> str:
-    parts = []
-    for name, judgements in rules_of_thumb().items():
-        entry = CATALOGUE[name]
-        rows = [
-            f"| {escaped(j.condition)} | {j.verdict} | {escaped(j.text)} "
-            f"({j.basis}: {', '.join(_linked(key) for key in j.sources)}) |"
-            for j in judgements
-        ]
-        head = f'<details markdown="1">\n<summary>Use {name} if …</summary>\n'
-        page = f"[{escaped(entry.title)}](methods/{file_of(entry)})\n"
-        heads = ("| you want | verdict | why |", "| --- | --- | --- |")
-        parts.append("\n".join([head, page, *heads, *rows, "", "</details>", ""]))
-    return "\n".join(parts)

@@ -14,7 +14,7 @@ _HEADS = (
     "extends trained models", "used in", "when not to use it", "measured in",
 )  # fmt: skip
 
-_INTRODUCTIONS = """Where learners often begin. [Thirteen common rules](decision.md) are checked there against evidence.
+_INTRODUCTIONS = """Where learners often begin. [Thirteen common rules](rules-of-thumb.md) are checked against evidence.
 
 - [The positional encoding](https://kazemnejad.com/blog/transformer_architecture_positional_encoding/):
   from integers and binary digits to sinusoids
