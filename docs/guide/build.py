@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -15,12 +16,15 @@ from guide.check import problems_of
 from guide.numbers import problems_of_pages
 from guide.pages import outdated
 from guide.records import ROOT
-from guide.search import trim
 from guide.stage import stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
 _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
 _WORKER = "assets/worker.js"
+_SCRIPT = "var __index = "  # the index once more, for pages that were opened from disk
+# Long tables of numbers repeat the names of encodings in every line, and would hide the pages about them.
+_BY_TITLE = re.compile(r"(benchmarks|results|examples)/|(CHANGELOG|CONTRIBUTING|layout|bibliography|readme)\.")
+_METHOD = re.compile(r"methods/([a-z0-9-]+)\.html")  # not the variants, such as rope_pp
 FONT = ROOT / "docs" / "assets" / "stix-two-math.woff2"  # a subset with the letters and signs of formulas
 
 
@@ -62,3 +66,21 @@ def _inline_font(style: Path) -> None:
     data = base64.b64encode(FONT.read_bytes()).decode()
     text = style.read_text(encoding="utf-8")
     style.write_text(text.replace(FONT.name, f"data:font/woff2;base64,{data}", 1), encoding="utf-8")
+
+
+def trim(site: Path) -> None:
+    """Put pages that answer first in searches; a method is found by its name, a page of `_BY_TITLE` by its title alone."""
+    index = json.loads((site / "search.json").read_text(encoding="utf-8"))
+    for item in index["items"]:
+        if method := _METHOD.match(item["location"]):  # a long path would rank "rope" behind every title with that word
+            item["path"] = [method[1]]
+    answering = [item for item in index["items"] if not _BY_TITLE.match(item["location"])]
+    by_title = [
+        {**item, "text": ""}
+        for item in index["items"]
+        if _BY_TITLE.match(item["location"]) and "#" not in item["location"]
+    ]
+    index["items"] = [*answering, *by_title]
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+    (site / "search.json").write_text(text, encoding="utf-8")
+    (site / "search.js").write_text(f"{_SCRIPT}{text};", encoding="utf-8")

@@ -1,7 +1,9 @@
-"""Pages generated from the full catalogue: the property table and the bibliography."""
+"""Pages generated from the whole catalogue or package: the property table, the bibliography, the reference."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 
 from guide.docstrings import described
@@ -29,6 +31,15 @@ _INTRODUCTIONS = """Where learners often begin. [Thirteen common rules](rules-of
   [tensor2tensor#1591](https://github.com/tensorflow/tensor2tensor/issues/1591),
   [Cross Validated](https://stats.stackexchange.com/a/573525)
 """
+
+MODULES = {
+    "posenc": "Attention, encodings, catalogue",
+    "posenc.positions": "Positions",
+    "posenc.layers": "Layers and caches",
+    "posenc.hf": "Hugging Face",
+    "posenc.search": "Search for factors",
+    "posenc.testing": "Testing",
+}
 
 
 def table() -> str:
@@ -91,3 +102,24 @@ def bibliography() -> str:
 
 def _links(entries: list[Entry]) -> str:
     return ", ".join(f"[{entry.name}](methods/{file_of(entry)})" for entry in entries)
+
+
+def reference_pages() -> dict[str, str]:
+    """Markdown by file name: each public module's contents but encodings, which have pages among the methods."""
+    paged = {cls for entry in CATALOGUE.values() for cls in (entry.scaling or entry.encoding,)}
+    pages = {}
+    for module, title in MODULES.items():
+        imported = importlib.import_module(module)
+        names = {
+            f"{value.__module__}.{value.__qualname__}"
+            for name, value in vars(imported).items()
+            if not name.startswith("_")
+            and (inspect.isclass(value) or inspect.isfunction(value))
+            and value.__module__.startswith("posenc.")
+            and value not in paged
+        }
+        listed = "\n\n".join(f"::: {name}" for name in sorted(names, key=lambda name: name.rsplit(".", 1)[1].lower()))
+        pages[f"{module}.md"] = (
+            f"# {module}: {title[0].lower() if title[1].islower() else title[0]}{title[1:]}\n\n{listed}\n"
+        )
+    return pages

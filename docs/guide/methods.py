@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from guide.docstrings import described
-from guide.examples import example_of
+from guide.docstrings import described, example_of
 from guide.formulas import as_latex
 from guide.records import measured, tables_of
 from posenc.catalogue import Entry

@@ -1,14 +1,14 @@
 """What a page may cite: every quantity of a recorded run and of the benchmarks, by name.
 
-Pages cite them in comments (`guide.numbers`); the functions here and in `guide.tables` are the vocabulary. Shares come
-in per cent, as pages write them.
+``numbers.toml`` cites them (`guide.numbers`), and tables in Markdown that are made of them. Shares come in per cent, as
+pages write them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ ENGINES = (
 )  # fmt: skip
 UNDER = " under "  # between the name of a row and its view, as in "rope under its window"
 ITS_WINDOW = "its window"
+NONE = "–"  # where nothing was measured
 
 
 class Estimate(float):
@@ -116,10 +117,6 @@ class Recorded:
         if change is None:
             raise ValueError(f"{row} has no change over length in {self.name}")
         return Estimate(change.mean, change.low, change.high, self.scale)
-
-    def verdict(self, row: str) -> str:
-        """The kind of the verdict on a row, such as "flat" (`posenc.lab.report.verdicts.Verdict`)."""
-        return self._row(row).verdict.kind
 
     def stable(self, row: str) -> bool:
         """Whether a row is at least as good at the longest length, or under its view, as at the training length."""
@@ -298,7 +295,33 @@ def _is_off(engine: str) -> bool:
     return False
 
 
+def by_view(run: Recorded, views: Mapping[str, str]) -> str:
+    """Images: per cent recognised as trained and under each view, with half of the 95 % interval.
+
+    Bold where a row is as good under the view as without it or better; in brackets where it did not learn the task.
+    """
+    lines = []
+    for row in run.ranked():
+        learned = run.learned(row)
+        cells = [_image(run, row, "{}" if learned else "({})")]
+        for name in (f"{row}{UNDER}{view}" for view in views.values()):
+            stable = run.has(name, 1) and learned and run.stable(name)
+            cells.append(_image(run, name, "**{}**" if stable else "{}") if run.has(name, 1) else NONE)
+        lines.append([row, *cells])
+    return table(["encoding", "trained", *views], lines)
+
+
+def _image(run: Recorded, row: str, mark: str) -> str:
+    mean = run.mean(row)
+    return mark.format(f"{mean:.0f} ± {mean.half:.0f}")
+
+
+def table(heads: Collection[str], lines: Collection[Collection[str]]) -> str:
+    """A table in Markdown with numbers on the right."""
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
+
+
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, context_study, benchmark, encodings, engines_tried,
-    engines_off,
+    recorded, context_study, benchmark, encodings, engines_tried, engines_off, by_view,
 )  # fmt: skip

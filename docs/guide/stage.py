@@ -13,13 +13,11 @@ from typing import Any
 import yaml
 
 from guide.decision import KNOWN, RULES, models_script, rules_script
-from guide.lists import bibliography
-from guide.mathml import with_mathml
+from guide.formulas import with_mathml
+from guide.lists import bibliography, reference_pages
 from guide.methods import PLACES, file_of, page_of, pictured, short_title
-from guide.numbers import without_marks
 from guide.pages import committed_pages
 from guide.records import RESULTS, ROOT, RUN, report_page, runs
-from guide.reference import reference_pages
 from posenc import __version__
 from posenc.catalogue import CATALOGUE
 from posenc.explorer import page as explorer_page
@@ -117,7 +115,7 @@ def _page_of(source: Path) -> str:
 
 def _fitted(text: str, source: Path, docs: Path) -> str:
     """A page with links as the site has them, pictures and formulas."""
-    parts = _FENCED.split(without_marks(text))
+    parts = _FENCED.split(text)
     linked = "".join(
         part if i % 2 else _LINK.sub(lambda match: _link(match, source, docs), part) for i, part in enumerate(parts)
     )

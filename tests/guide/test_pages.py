@@ -22,9 +22,9 @@ from guide import decision as decision_page
 from guide import engine_page
 from guide.check import problems_of
 from guide.decision import LENGTHS, SITUATIONS, address, decision
-from guide.examples import example_of
+from guide.docstrings import example_of
+from guide.formulas import with_mathml
 from guide.lists import bibliography, table
-from guide.mathml import with_mathml
 from guide.methods import file_of, page_of, short_title, written
 from guide.records import ROOT, measured
 from guide.stage import configuration
