@@ -69,7 +69,7 @@ def _inline_font(style: Path) -> None:
 
 
 def trim(site: Path) -> None:
-    """Put pages that answer first in searches; a method is found by its name, a page of `_BY_TITLE` by its title alone."""
+    """Put pages that answer first in searches; methods are found by name, pages of `_BY_TITLE` by title alone."""
     index = json.loads((site / "search.json").read_text(encoding="utf-8"))
     for item in index["items"]:
         if method := _METHOD.match(item["location"]):  # a long path would rank "rope" behind every title with that word

@@ -1,4 +1,4 @@
-"""Records and runs: written and read again, put together where they belong together, refused where they do not."""
+"""Records and runs: written and read again, refused where they are not what they seem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from posenc.lab.files import UnwritableError, naming, write_atomically
 from posenc.lab.metrics import Curve, Metric, Values, Words
-from posenc.lab.run.folder import Run, pooled, read_run, write_run
+from posenc.lab.run.folder import Run, read_run, write_run
 from posenc.lab.run.records import empty, read_records, records_frame, write_records
 
 METRIC = Metric("bits", "bits a line", "lower", 0.02)
@@ -60,23 +60,6 @@ def test_a_run_comes_back_with_infinities_and_tuples(tmp_path: Path) -> None:
     assert (read.decides.learned, len(read.records)) == (None, 3)
     assert read.lengths == (64,), "nothing is measured at the other one"
     assert dataclasses.replace(read, records=empty()).lengths == (64, 128)
-
-
-def test_runs_are_put_together_only_where_all_that_decides_is_equal(tmp_path: Path) -> None:
-    stored_run(tmp_path / "a")
-    stored_run(tmp_path / "b", frame=frame("rope-seed1", seed=1), versions={"torch": "3"}, machine={"cores": "4"})
-    stored_run(tmp_path / "c", frame=frame(value=9.0))  # the same job as in a
-    stored_run(tmp_path / "d", numbers={"train_length": 64, "lengths": (1, 2), "steps": 6})
-    stored_run(tmp_path / "e", data={"sha": "b"})
-    groups = pooled([read_run(tmp_path / name) for name in "abcde"])
-    assert len(groups) == 3
-    joined = groups[0].records
-    bits = joined[(joined["metric"] == "bits") & (joined["item"] == 0)]
-    assert sorted(zip(bits["seed"], bits["value"], strict=True)) == [(0, 1.5), (1, 1.5)]
-    remarks = " ".join(groups[0].remarks)
-    assert "rope (seed 0)" in remarks
-    assert "different versions of torch: 2, 3" in remarks
-    assert groups[0].machine == {"machine 1": "2", "machine 2": "4"}
 
 
 @pytest.mark.parametrize(

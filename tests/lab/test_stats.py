@@ -14,7 +14,6 @@ from tests.samples import mostly_slow
 from posenc.lab.stats import (
     Array,
     Caution,
-    by_document,
     contrasts,
     holm,
     mean_interval,
@@ -53,18 +52,6 @@ def test_two_factors_by_hand() -> None:
     interval = mean_interval(table)
     assert (interval.mean, interval.freedom) == (5, 1), "over one degree of freedom, of seeds, it is the widest"
     assert interval.high - 5 == pytest.approx(stats.t(1).ppf(0.975) * math.sqrt(24 / 6))
-
-
-def test_items_count_within_their_documents() -> None:
-    """Two windows of a document are one draw; documents count alike, however many windows they have."""
-    values = np.array([[1.0, 3.0, 10.0, 5.0], [2.0, 2.0, 12.0, 7.0]])
-    labels = [7, 7, 3, 9]
-    assert by_document(values, labels) == pytest.approx(np.array([[10, 2, 5], [12, 2, 7]]))
-    result = mean_interval(values, labels)
-    assert (result.mean, result.documents) == (pytest.approx(38 / 6), 3)
-    twice = np.repeat(np.random.default_rng(1).normal(size=(1, 20)), 2, axis=1)
-    assert mean_interval(twice, np.arange(40) // 2) == mean_interval(twice[:, ::2])
-    assert mean_interval(twice).error < 0.8 * mean_interval(twice, np.arange(40) // 2).error
 
 
 def test_p_agrees_with_the_interval_which_is_the_widest_of_three() -> None:

@@ -25,7 +25,7 @@ from posenc.lab.report.numbers import build_table
 from posenc.lab.report.page import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table, unit_of
 from posenc.lab.run import joint
-from posenc.lab.run.folder import FILE, Run, collect_records, pooled, read_run
+from posenc.lab.run.folder import FILE, Run, collect_records, read_run, refuse_missing_metrics
 from posenc.lab.run.job import Work
 from posenc.lab.run.planning import (
     PANELS,
@@ -278,8 +278,8 @@ def report_command(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of posenc compare. Runs with the same settings and data share one table; other runs are "
-            "compared on one page.",
+            help="Folders of posenc compare; several are compared on one page. What belongs into one table is run into "
+            "one folder.",
             show_default=False,
         ),
     ],
@@ -297,7 +297,7 @@ def report_command(
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs of some folders, joined where they belong together; a folder of panels stands for theirs.
+    """The runs of some folders; a folder of panels stands for theirs.
 
     Raises:
         ValueError: naming a folder with nothing to report, or a file that posenc did not write.
@@ -309,4 +309,5 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
             runs.append(read_run(folder))
             if runs[-1].records.empty:
                 raise ValueError(f"{folder}: no job is finished yet, so there is nothing to report")
-    return pooled(runs)
+            refuse_missing_metrics(runs[-1])
+    return runs

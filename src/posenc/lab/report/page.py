@@ -31,7 +31,7 @@ def write_report(runs: Sequence[Run], out: Path, *, drawn: bool = True) -> list[
     A run whose folder lies in ``out`` has its table, verdicts and charts there; of several others each has a folder.
 
     Args:
-        runs: with records; runs that belong together are joined before by `posenc.lab.run.folder.pooled`.
+        runs: with records.
         out: the folder to write to.
         drawn: whether to draw charts, which take seconds.
 

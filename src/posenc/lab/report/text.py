@@ -195,7 +195,7 @@ def caveats(run: Run, table: Table) -> list[str]:
     if partly:
         parts = [f"{row.spec} ({row.learned_share.count} of {row.learned_share.seeds})" for row in partly]
         lines.append(f"The verdict covers only the seeds that learned the task: {', '.join(parts)}.")
-    return [*lines, *(_omitted(omission, table) for omission in table.omissions), *run.remarks]
+    return [*lines, *(_omitted(omission, table) for omission in table.omissions)]
 
 
 def _omitted(o: Omission, table: Table) -> str:

@@ -8,9 +8,7 @@ These two files alone are a run that can be reported.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -63,7 +61,6 @@ class Run(RunRecord):
     """The records of a run, and the facts that a report states with them."""
 
     path: Path = Path()
-    remarks: tuple[str, ...] = ()  # on where the rows come from
     records: pd.DataFrame = field(default_factory=empty, repr=False)
     baselines: pd.DataFrame = field(default_factory=empty, repr=False)  # records of n-grams, and of the majority class
 
@@ -146,55 +143,7 @@ def collect_records(path: Path) -> None:
     write_records(path / RECORDS, records_of(path), {"run": path.name})
 
 
-def pooled(runs: Sequence[Run]) -> list[Run]:
-    """Runs of equal numbers, data and protocol as one run each; others stay apart, in the order of their first."""
-    groups: list[list[Run]] = []
-    for run in runs:
-        _refuse_missing_metrics(run)
-        for group in groups:
-            if _same(group[0], run):
-                group.append(run)
-                break
-        else:
-            groups.append([run])
-    return [_joined(group) for group in groups]
-
-
-def _same(a: Run, b: Run) -> bool:
-    return (a.task, a.numbers, a.data, a.protocol) == (b.task, b.numbers, b.data, b.protocol)
-
-
-def _joined(group: Sequence[Run]) -> Run:
-    """One run with what several have measured; a job that lies in several is taken from the first."""
-    first, remarks, frames = group[0], list(group[0].remarks), list[pd.DataFrame]()
-    if len(group) == 1:
-        return first
-    seen: set[tuple[str, int]] = set()
-    for run in group:
-        jobs = run.records[["spec", "seed"]].astype({"spec": str}).drop_duplicates().itertuples(index=False)
-        jobs_of_run = {(str(spec), int(seed)) for spec, seed in jobs}
-        repeated = sorted(jobs_of_run & seen)
-        if repeated:
-            listed = ", ".join(f"{spec} (seed {seed})" for spec, seed in repeated)
-            remarks.append(f"{listed}: in {run.path} and in another folder before it; the other folder's is shown.")
-        duplicated = pd.MultiIndex.from_arrays([run.records["spec"].astype(str), run.records["seed"]]).isin(repeated)
-        frames.append(run.records[~duplicated])
-        seen |= jobs_of_run
-    for package in sorted({name for run in group for name in run.versions}):
-        versions = {run.versions.get(package, "none") for run in group}
-        if len(versions) > 1:
-            remarks.append(f"Made with different versions of {package}: {', '.join(sorted(versions))}.")
-    machines = list(dict.fromkeys(", ".join(run.machine.values()) for run in group))
-    machine = first.machine if len(machines) == 1 else {f"machine {n + 1}": m for n, m in enumerate(machines)}
-    command = "\n".join(dict.fromkeys(run.command for run in group))
-    records = pd.concat(frames, ignore_index=True)
-    baselines = next((run.baselines for run in group if len(run.baselines)), first.baselines)
-    return dataclasses.replace(
-        first, records=records, baselines=baselines, remarks=tuple(remarks), machine=machine, command=command
-    )
-
-
-def _refuse_missing_metrics(run: Run) -> None:
+def refuse_missing_metrics(run: Run) -> None:
     """Refuse a run whose records lack a metric that its file names."""
     missing = [metric.name for metric in run.metrics if metric.name not in set(run.records["metric"])]
     if len(run.records) and missing:

@@ -1,8 +1,8 @@
 """Confidence intervals, contrasts and equivalence tests: the procedure of every table, and how often it errs.
 
-**Sample.** The values of a row are (seeds, items). Items of one document are averaged first: documents and seeds are
-what is sampled, crossed, and both are random (`intervals`). A generated sequence is its own document. No variance is
-pooled over encodings, so an encoding that fails to learn does not hide differences between others.
+**Sample.** The values of a row are (seeds, documents), items of one document averaged: documents and seeds are what is
+sampled, crossed, and both are random (`intervals`). A generated sequence is its own document. No variance is pooled
+over encodings, so an encoding that fails to learn does not hide differences between others.
 
 **Contrasts.** They are planned before any number is seen: every row against two baselines, RoPE under a sliding window
 of the training length and ALiBi, and against its own window, at the longest length, on the seeds and documents that
@@ -52,7 +52,6 @@ from posenc.lab.stats.intervals import (
     Contrast,
     Interval,
     Share,
-    by_document,
     contrasts,
     holm,
     mean_interval,
@@ -63,6 +62,6 @@ from posenc.lab.stats.intervals import (
 )
 
 __all__ = [
-    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Interval", "Share", "by_document", "contrasts",
+    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Interval", "Share", "contrasts",
     "holm", "mean_interval", "p_above", "paired", "share", "within",
 ]  # fmt: skip

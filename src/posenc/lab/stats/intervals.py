@@ -92,71 +92,53 @@ class Contrast(Interval):
         return self.adjusted is not None and self.adjusted <= LEVEL and self.caution is None
 
 
-def by_document(values: npt.ArrayLike, documents: npt.ArrayLike, name: str = "values") -> Array:
-    """Values (seeds, items) averaged within documents: (seeds, documents), in the order of their labels.
-
-    Every document then counts alike, however many items it has.
-    """
-    table, labels = records_frame(values, name), np.asarray(documents)
-    if labels.shape != table.shape[1:]:
-        raise ValueError(f"documents: a label for each of {table.shape[1]} items is needed, not shape {labels.shape}")
-    order = np.argsort(labels, kind="stable")
-    _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
-    return np.asarray(np.add.reduceat(table[:, order], starts, axis=1) / counts)
-
-
-def mean_interval(
-    values: npt.ArrayLike, documents: npt.ArrayLike | None = None, *, confidence: float = 0.95
-) -> Interval:
+def mean_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
     """The mean over seeds and documents with its confidence interval.
 
     Args:
-        values: (seeds, items), finite.
-        documents: a label for each item; None where each item is its own document.
+        values: (seeds, documents), finite.
         confidence: of the interval.
 
     Raises:
         ValueError: ``values`` is not such a table, one seed with one document, or a confidence outside (0, 1).
     """
-    fields = _interval(_sampled(values, documents, "values"), confidence)
+    fields = _interval(_table(values, "values"), confidence)
     del fields["p"]
     return Interval(**fields)
 
 
-def paired(
-    a: npt.ArrayLike, b: npt.ArrayLike, documents: npt.ArrayLike | None = None, *, confidence: float = 0.95
-) -> Contrast:
+def paired(a: npt.ArrayLike, b: npt.ArrayLike, *, confidence: float = 0.95) -> Contrast:
     """The mean of ``a − b`` with its interval and the test of no difference; negative where ``a`` is smaller.
 
     Row s of both tables is the same seed, with the same order of data and the same initial weights of shared parts;
-    column i is the same item. Effects that both share cancel. p is below 0.05 exactly where the 95 % interval excludes
-    0.
+    column d is the same document. Effects that both share cancel. p is below 0.05 exactly where the 95 % interval
+    excludes 0.
 
     Raises:
         ValueError: as `mean_interval`, or shapes that differ.
     """
-    first, second = _sampled(a, documents, "a"), _sampled(b, documents, "b")
+    first, second = _table(a, "a"), _table(b, "b")
     if first.shape != second.shape:
         raise ValueError(
-            f"a and b: the same seeds and items are needed, but a has shape {first.shape} and b {second.shape}; "
+            f"a and b: the same seeds and documents are needed, but a has shape {first.shape} and b {second.shape}; "
             "keep what both have"
         )
     return Contrast(**_interval(first - second, confidence))
 
 
-def records_frame(values: npt.ArrayLike, name: str = "values") -> Array:
+def _table(values: npt.ArrayLike, name: str) -> Array:
     """Values as a table of finite numbers; a ValueError that names ``name`` where they are not."""
     try:
         table = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: a table of numbers (seeds, items) is needed: {error}") from error
+        raise ValueError(f"{name}: a table of numbers (seeds, documents) is needed: {error}") from error
     if table.ndim != 2 or not table.size:
-        raise ValueError(f"{name}: a table (seeds, items) is needed, not shape {table.shape}")
+        raise ValueError(f"{name}: a table (seeds, documents) is needed, not shape {table.shape}")
     if not np.isfinite(table).all():
-        seed, item = np.argwhere(~np.isfinite(table))[0]
+        seed, document = np.argwhere(~np.isfinite(table))[0]
         raise ValueError(
-            f"{name}: {table[seed, item]} at seed {seed}, item {item}; finite numbers are needed, so leave out "
-            "what is undefined at this length"
+            f"{name}: {table[seed, document]} at seed {seed}, document {document}; finite numbers are needed, so leave "
+            "out what is undefined at this length"
         )
     return table
 
@@ -194,10 +176,6 @@ def errors(table: Array) -> list[tuple[float, float]]:
         freedom = 1 / math.fsum((part.value / value) ** 2 / part.freedom for part in (seeds, documents, rest))
         estimates.append(MeanSquare(value, max(freedom, min(seeds.freedom, documents.freedom))))
     return [(math.sqrt(value / table.size), freedom) for value, freedom in estimates]
-
-
-def _sampled(values: npt.ArrayLike, documents: npt.ArrayLike | None, name: str) -> Array:
-    return records_frame(values, name) if documents is None else by_document(values, documents, name)
 
 
 def _interval(table: Array, confidence: float) -> dict[str, Any]:
