@@ -113,8 +113,8 @@ def test_contrasts_are_adjusted_together_and_cautioned_where_seeds_are_of_two_ki
         ([1.0, 2.0], r"not shape \(2,\)"),
         (np.empty((0, 3)), r"not shape \(0, 3\)"),
         ([[1.0, 2.0], [3.0]], "table of numbers"),
-        ([[1.0, 2.0], [math.nan, 3.0]], "nan at seed 1, item 0"),
-        ([[1.0, math.inf]], "inf at seed 0, item 1"),
+        ([[1.0, 2.0], [math.nan, 3.0]], "nan at seed 1, document 0"),
+        ([[1.0, math.inf]], "inf at seed 0, document 1"),
     ],
 )
 def test_what_is_no_table_is_refused(values: list[list[float]], words: str) -> None:
