@@ -191,6 +191,8 @@ def sdpa(kind: str, setting: Setting) -> Run:
     """PyTorch's own attention in the same sizes, without any encoding."""
     q, k, v, _ = inputs(1 if kind == "one query" else KEYS, setting, kind == "training")
     call = partial(F.scaled_dot_product_attention, is_causal=kind != "one query", enable_gqa=setting.kv_heads != HEADS)
+    if setting.checkpointed:
+        call = partial(checkpoint, call, use_reentrant=False)
     if kind == "training":
         return lambda: torch.autograd.grad(call(q, k, v), [q, k, v], torch.zeros_like(q))
     return without_gradients(lambda: call(q, k, v))

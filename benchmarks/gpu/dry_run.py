@@ -21,6 +21,7 @@ Columns
     mallocs    cudaMalloc in the steady state
     host, us   median time of the call: the least it can take on a GPU, whose own driver adds 2 to 4 us a launch
     x SDPA     the same for plain scaled_dot_product_attention in the same process
+    of SDPA    its launches, which are what this card's kernel takes: cuDNN's backward is one, FlashAttention's five
     peak, MiB  by PyTorch's allocator, beyond the inputs
     graph      whether torch.cuda.graph captures the call
 """
@@ -168,6 +169,7 @@ def measure(name: str, verbose: bool) -> Record:
     record: Record = {
         "row": name, "launches": counts["launch"], "copies": counts["d2d"], "waits": counts["sync"],
         "plans": counts["cudnn plan"], "mallocs": counts["malloc"], "host": host, "peak": peak, "sdpa": None,
+        "of_sdpa": None,
         "graph": captured(run) if row.graph else "",
         "most": [f"{n} x {kernel}" for kernel, n in Counter(launched).most_common(3)],
         "launched": launched if verbose else [],
@@ -177,6 +179,7 @@ def measure(name: str, verbose: bool) -> Record:
         for _ in range(3):
             peer()
         record["sdpa"] = host / host_time(peer)
+        record["of_sdpa"] = sum(kind == "launch" for kind, _ in device.record(peer)[0])
     if name == "kinds in one process":  # unfused FlexAttention is dozens of kernels, softmax among them
         record["fused"] = not any("softmax" in kernel for kernel in launched)
     record["faults"] = faults(record)
@@ -188,12 +191,20 @@ def goals() -> dict[str, Any]:
     return tomllib.loads((HERE / "goals.toml").read_text())
 
 
-def faults(record: Record) -> list[str]:
-    """What a row asks for beyond its goal. Times are no fault: they are reported next to their goal."""
+def most_launches(record: Record) -> int | None:
+    """How many launches the goal of a row allows: its own number, or some more than plain SDPA's on the same card."""
     goal = next((goal for goal in goals()["goal"] if goal["words"] in record["row"]), {})
-    found = []
-    if record["launches"] > goal.get("launches", record["launches"]):
-        found.append(f"{record['launches']} launches, goal {goal['launches']}")
+    allowed, beyond, of_sdpa = goal.get("launches"), goal.get("beyond_sdpa"), record.get("of_sdpa")
+    if beyond is not None and of_sdpa is not None:
+        return max(allowed or 0, of_sdpa + beyond)
+    return allowed
+
+
+def faults(record: Record) -> list[str]:
+    """What a row asks for beyond its goal. Times are no fault."""
+    found, most = [], most_launches(record)
+    if most is not None and record["launches"] > most:
+        found.append(f"{record['launches']} launches, goal {most}")
     found += [f"{record[name]} {name}" for name in ("waits", "plans", "mallocs") if record[name]]
     if record["graph"].startswith("no"):
         found.append("no CUDA graph")
@@ -237,8 +248,8 @@ def in_a_process(work: Callable[..., Any], *arguments: Any, seconds: float) -> A
 # The table ------------------------------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "row", "launches", "copies", "waits", "plans", "mallocs", "host, us", "x SDPA", "peak, MiB", "graph", "misses",
-    "most launched",
+    "row", "launches", "copies", "waits", "plans", "mallocs", "host, us", "x SDPA", "of SDPA", "peak, MiB", "graph",
+    "misses", "most launched",
 )  # fmt: skip
 
 
@@ -247,7 +258,8 @@ def line(record: Record) -> str:
         return f"| {record['row']} |" + " |" * (len(COLUMNS) - 3) + f" {record['error']} | |"
     counts = [record[name] for name in ("launches", "copies", "waits", "plans", "mallocs")]
     ratio = "" if record["sdpa"] is None else f"{record['sdpa']:.1f}"
-    cells = [record["row"], *counts, f"{record['host'] * 1e6:.0f}", ratio, f"{record['peak'] / 2**20:.1f}"]
+    of_sdpa = "" if record["of_sdpa"] is None else record["of_sdpa"]
+    cells = [record["row"], *counts, f"{record['host'] * 1e6:.0f}", ratio, of_sdpa, f"{record['peak'] / 2**20:.1f}"]
     cells += [record["graph"], "; ".join(record["faults"]) or "-", ", ".join(record["most"])]
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -305,6 +317,8 @@ def rendered(path: Path) -> str:
         "- no card ran: a device that computes nothing, with the capability, shared memory and multiprocessors of each "
         "card (sm_90: H200, sm_80: A100); kernels serve without their check (POSENC_KERNELS=1); no time is measured",
         "- bfloat16, 16 heads of 128 channels, 4,096 keys, steady state; layers of 32 query and 8 key heads",
+        "- goals of training without a term of the logits are what plain SDPA takes on the card, and the rotations: "
+        "FlashAttention's backward, of sm_80 and of sm_90 without cuDNN, is five launches or more, cuDNN's is one",
         "- waits for the device, cuDNN's plans and cudaMalloc are 0 where the last column says nothing of them",
         "",
     ]
@@ -314,10 +328,10 @@ def rendered(path: Path) -> str:
     for row in said:
         each = [rows.get(row, {}) for rows in by_way.values()]
         counts = [str(record.get("launches", "-")) for record in each]
-        goal = next((goal for goal in goals()["goal"] if goal["words"] in row), {})
+        goal = " / ".join(dict.fromkeys(str(most_launches(r) or "") for r in each if "launches" in r))
         misses = dict.fromkeys(fault for r in each for fault in ([r["error"]] if "error" in r else r.get("faults", [])))
         captured_as = {record["graph"] for record in each if record.get("graph")}
-        cells = [row, *counts, goal.get("launches", ""), "; ".join(sorted(captured_as)), "; ".join(misses)]
+        cells = [row, *counts, goal, "; ".join(sorted(captured_as)), "; ".join(misses)]
         out.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(out) + "\n"
 
