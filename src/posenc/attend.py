@@ -16,8 +16,10 @@ from typing import NamedTuple, Unpack
 
 from torch import Tensor, nn
 
-from posenc.backends import BACKENDS, Backend, ranged, sdpa
+from posenc.backends import BACKENDS, Backend, ranged
 from posenc.backends.rewrites import rewritten
+from posenc.backends.sdpa import FEW as STEP
+from posenc.backends.sdpa import adds_nothing, has_short_window, needs_no_mask, packed_edges
 from posenc.call import AttentionCall, AttentionOptions, prepare_call
 from posenc.dtypes import no_autocast
 from posenc.tracing import tracing
@@ -117,8 +119,7 @@ def attention(
         chosen = choose(call, backend, watched)
         if call.dropout is not None:
             call = call.replace(dropout=call.dropout.with_seed(q.device))
-        out: Tensor = BACKENDS[chosen].run(call)
-    return out
+        return BACKENDS[chosen].run(call)
 
 
 def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
@@ -132,7 +133,7 @@ def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
             if BACKENDS[name].refuses(call) is None:
                 return name
     check_backend(backend)
-    reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
+    reason = BACKENDS[backend].refuses_by_name(call)
     if reason is not None:
         raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' chooses one")
     return backend
@@ -140,16 +141,16 @@ def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
 
 def preferred(call: AttentionCall) -> tuple[str, ...]:
     """The names of all backends, best first; backends of other devices refuse."""
-    if sdpa.needs_no_mask(call) or sdpa.packed_edges(call) is not None:  # what all others are measured against
+    if needs_no_mask(call) or packed_edges(call) is not None:  # what all others are measured against
         return KERNEL_FIRST
     queries, keys = call.q.shape[2], call.k.shape[2]
-    if not call.q.is_cpu and queries <= sdpa.FEW and sdpa.adds_nothing(call):
+    if not call.q.is_cpu and queries <= STEP and adds_nothing(call):
         return FEW_FIRST  # masks alone, as in steps over a cache of fixed size: to SDPA they are ten operations
     if tracing():  # one choice for all lengths, but for one query
         return KERNEL_FIRST if queries == 1 and call.q.is_cpu else TILES_FIRST
-    if call.q.is_cpu and sdpa.has_short_window(call) and not call.bias and sdpa.refuses(call) is None:
+    if call.q.is_cpu and has_short_window(call) and not call.bias and BACKENDS["sdpa"].refuses(call) is None:
         return KERNEL_FIRST
-    if call.q.is_cpu and queries <= sdpa.FEW and ranged.ranges_of(call) is None:
+    if call.q.is_cpu and queries <= STEP and ranged.ranges_of(call) is None:
         return WHOLE if queries <= FEW or keys <= SHORT else KERNEL_FIRST
     if ranged.refuses(call) is None:
         return ("ranged", "rows", "dense")
@@ -226,11 +227,10 @@ def explain_backend(
         call = rewritten(call)
     chosen = choose(call, backend, watched)
     refused = {}
-    for name, module in BACKENDS.items():
+    for name, functions in BACKENDS.items():
         if name != chosen and watched is not None:
             refused[name] = watched
         elif name != chosen:
             default = "slower: it builds every score" if name == "dense" else "not asked for"
-            refused[name] = module.refuses(call) or default
-    how: str = BACKENDS[chosen].strategy(call)
-    return Explanation(chosen, how, refused)
+            refused[name] = functions.refuses(call) or default
+    return Explanation(chosen, BACKENDS[chosen].strategy(call), refused)

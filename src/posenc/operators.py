@@ -70,7 +70,8 @@ def operator_with_backward(
         return (*found, *ctx.without[len(found) :])
 
     operator.register_autograd(differentiate, setup_context=setup)
-    return operator
+    overload: Callable[..., Any] = getattr(torch.ops.posenc, name).default  # which compilers compare by itself alone
+    return overload
 
 
 def _is_tensors(value: object) -> bool:

@@ -45,9 +45,7 @@ def rotated(
                 f"encodings must not hold {type(rotation).__name__} after {type(before).__name__}, which leaves "
                 f"{q.shape[-1]} channels of a head's {width}: take one of the two"
             )
-        at, before = (q_pos, k_pos), rotation
-        if rotation.relative and torch.is_grad_enabled():
-            at = near_origin(rotation, encodings, q_pos, k_pos)
+        at, before = near_origin(rotation, encodings, q_pos, k_pos), rotation
         if rotation.length_dependent:
             q, k = rotation(q, k, *at, row_lengths_for(rotation, k_pos, mask, segments) if length is None else length)
         else:
@@ -71,9 +69,9 @@ def near_origin(
         encodings: all of the call.
         q_pos, k_pos: ``(*batch, tokens)`` or with coordinates on a last axis; one tensor stays one.
     """
-    if not (rotation.relative and torch.is_grad_enabled()) or k_pos.numel() == 0:
+    if not (rotation._parameters or rotation._modules) or k_pos.numel() == 0:  # nothing can be learned
         return q_pos, k_pos
-    if not any(p.requires_grad for p in rotation.parameters()):
+    if not (rotation.relative and torch.is_grad_enabled() and any(p.requires_grad for p in rotation.parameters())):
         return q_pos, k_pos
     rotations = [e for e in encodings if isinstance(e, RotaryEncoding)]
     read = any(isinstance(e, ScoreEncoding | WeightEncoding) and e.reads.rotated for e in encodings)

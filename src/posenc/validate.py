@@ -101,6 +101,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 def as_list(encodings: Iterable[nn.Module]) -> list[Encoding]:
     """The encodings as a list; a ValueError for anything that is none. What the list holds `check_encodings` checks."""
+    if type(encodings) is list:
+        return encodings
     if isinstance(encodings, Encoding):
         raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
     if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):

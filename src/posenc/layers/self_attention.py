@@ -377,11 +377,9 @@ def _rotate(
         for encoding in encodings:  # each makes one table for both, and rotates them together where that is faster
             if not isinstance(encoding, RotaryEncoding):
                 continue
-            at = positions, positions
-            if positions is not None and not cached and encoding.relative and torch.is_grad_enabled():
-                at = near_origin(encoding, encodings, positions, positions)
-            span = (length,) if encoding.length_dependent else ()
-            q, k = nn.Module.__call__(encoding, q, k, *at, *span)
+            assert positions is not None, "a rotation reads positions"
+            at = (positions, positions) if cached else near_origin(encoding, encodings, positions, positions)
+            q, k = encoding(q, k, *at, length) if encoding.length_dependent else encoding(q, k, *at)
         return q, k
     rotary = [e for e in encodings if isinstance(e, RotaryEncoding)]
     if len(tables) != len(rotary):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import MOST_AXES, check_whole, shown
-from posenc.tracing import may_keep, stand_ins
+from posenc.tracing import may_keep, stand_ins, tracing
 
 NO_POSITION = -(2**31)  # exact in int32, float32 and whatever is wider
 _DEFAULTS: WeakValueDictionary[tuple[int, torch.device], Tensor] = WeakValueDictionary()
@@ -33,7 +33,7 @@ def default_positions(tokens: int, device: torch.device, start: int = 0) -> Tens
     again without looking at a value. Numbers that were written into all the same are never handed out again.
     """
     stop = start + tokens
-    if start < 0 or stop > FARTHEST or not may_keep(device):
+    if tracing() or start < 0 or stop > FARTHEST or not may_keep(device):
         return torch.arange(start, stop, device=device)
     length = -(-stop // SPAN) * SPAN if stop > SPAN else max(16, 1 << (stop - 1).bit_length())
     numbers = _DEFAULTS.get((length, device))
