@@ -134,5 +134,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none needed by its definition; smaller slopes reach farther",
     used_in="BLOOM (arXiv 2211.05100); MPT (as in transformers 5.23)",
-    avoid="where a far token must be found again: weights decay with distance, whatever the tokens say",
+    avoid="where far tokens must be retrieved: weights decay with distance, whatever the content",
 )

@@ -110,6 +110,6 @@ ENTRY = Entry(
     reads="distances",
     extension="the table resized by interpolation (resized)",
     used_in="BEiT (arXiv 2106.08254)",
-    avoid="where every token has a place: it is then Swin's table",
+    avoid="where every token has a position: it is then Swin's table",
     defaults=lambda shape: square_window(shape, 14),
 )

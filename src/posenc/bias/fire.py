@@ -148,6 +148,6 @@ ENTRY = Entry(
     reads="distances and positions",
     extension="none needed by its definition: the input of its network stays in its range",
     used_in="its paper's own models; no other is known to us",
-    avoid="where a bias must be one number a distance: it depends on the query's position too",
+    avoid="where the bias must depend on the distance alone: this one depends on the query's position too",
     exempt={"common_shift": "the normaliser is the query's absolute position"},
 )

@@ -125,5 +125,5 @@ ENTRY = Entry(
     reads="distances",
     extension="none of its own",
     used_in="CrossFormer (arXiv 2108.00154)",
-    avoid="where a decay beyond the training length must be certain: its line may also rise",
+    avoid="where the bias must decay beyond the training length: its line may also rise",
 )

@@ -103,6 +103,6 @@ ENTRY = Entry(
     reads="distances",
     extension="the table resized by interpolation (resized)",
     used_in="Swin Transformer (arXiv 2103.14030)",
-    avoid="for windows of many sizes: differences outside its table read the table's edge",
+    avoid="for windows of many sizes: differences outside its table use the table's edge",
     defaults=lambda shape: square_window(shape, 7),
 )

@@ -107,7 +107,7 @@ ENTRY = Entry(
     reads="content",
     extension="starts drawn from a wide range in training, so that far rows are trained",
     used_in="its paper's own models; no other is known to us",
-    avoid="for the order of a text: tokens outside numbers all have the same row",
+    avoid="to encode token order: all tokens outside numbers have the same row",
     own_positions=True,
     exempt={
         "fractional_positions": "a table has no rows between rows",

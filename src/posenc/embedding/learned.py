@@ -191,7 +191,7 @@ ENTRY = Entry(
     reads="positions",
     extension="new rows (grow_table), and training of them",
     used_in="BERT (arXiv 1810.04805); OPT (arXiv 2205.01068); Whisper's decoder (arXiv 2212.04356)",
-    avoid="for texts longer than max_length: there is no row for their positions",
+    avoid="for sequences longer than max_length: their positions have no row",
     exempt={
         "fractional_positions": "a table has no rows between rows",
         "far_positions": "a table ends",

@@ -223,7 +223,7 @@ ENTRY = Entry(
     reads="positions",
     extension="the table resized by interpolation (resized)",
     used_in="ViT (arXiv 2010.11929); CLIP's image encoder (arXiv 2103.00020)",
-    avoid="for pictures of many sizes: ViT interpolates its rows and then fine-tunes (arXiv 2010.11929, section 3.2)",
+    avoid="for images of many sizes: ViT interpolates its rows and then fine-tunes (arXiv 2010.11929, section 3.2)",
     defaults=square,
     exempt={"far_positions": "a table ends"},
 )

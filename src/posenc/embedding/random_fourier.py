@@ -123,5 +123,5 @@ ENTRY = Entry(
     reads="positions",
     extension="coordinates rescaled to the training range",
     used_in="SAM (arXiv 2304.02643)",
-    avoid="for tokens of a text: it is made for points with real coordinates in a known range",
+    avoid="for text: it is made for points with real coordinates in a known range",
 )

@@ -120,5 +120,5 @@ ENTRY = Entry(
     reads="positions",
     extension="none that leaves a trained model as it is: training at the new length",
     used_in="the Transformer (arXiv 1706.03762); Whisper's encoder (arXiv 2212.04356)",
-    avoid="for texts longer than in training, or where logits must depend on distances alone",
+    avoid="for sequences longer than in training, or where logits must depend on distances alone",
 )

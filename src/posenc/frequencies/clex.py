@@ -180,7 +180,7 @@ ENTRY = Entry(
     formula="d ln theta / dt = network(ln theta, t) + d ln theta_ntk / dt,  t = ceil(length / original_length)",
     source="Chen et al., arXiv 2310.16450",
     parameters="2 × pairs × (2 · pairs) for all layers",
-    cost="a solution of the equation per change of weights; a table per row length",
+    cost="a solution of the equation per change of weights; a table per sequence length",
     past_training="trained on sampled scales up to max_factor; beyond it the last spectrum stays",
     reads="distances and lengths",
     extension="is itself an extension: trained on sampled scales up to max_factor",

@@ -99,5 +99,5 @@ ENTRY = Entry(
     reads="distances",
     extension="a scaling of the frequencies",
     used_in="none known to us",
-    avoid="on a checkpoint trained with one base, or for a kernel that has one table for all heads",
+    avoid="on a checkpoint trained with one base, or with a kernel that takes one table for all heads",
 )

@@ -244,5 +244,5 @@ ENTRY = Entry(
     extension="coordinates rescaled to the training range, or a scaling of each axis: PI, NTK, YaRN, DyPE, RIFLEx",
     used_in="EVA-02 (arXiv 2303.11331); DINOv3 (arXiv 2508.10104); FLUX.1 and FLUX.2 (diffusers 0.42); "
     "Qwen-Image (arXiv 2508.02324); Wan (arXiv 2503.20314); HunyuanVideo (arXiv 2412.03603)",
-    avoid="where diagonal offsets need waves of their own: each pair reads one axis (arXiv 2403.13298, section 3.2)",
+    avoid="where diagonal offsets need their own waves: each pair reads one axis (arXiv 2403.13298, section 3.2)",
 )

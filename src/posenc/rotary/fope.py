@@ -190,6 +190,6 @@ ENTRY = Entry(
     reads="distances and positions",
     extension="none of its own; scalings of frequencies apply to the rotated pairs",
     used_in="its paper's own models; no other is known to us",
-    avoid="where logits must depend on distances alone: its sums of waves are no rotation",
+    avoid="where logits must depend on distances alone: its sums of waves are not a rotation",
     exempt={"common_shift": "scores under a series of waves depend on both positions, not on their distance alone"},
 )

@@ -238,5 +238,5 @@ ENTRY = Entry(
     extension="any scaling of its frequencies, best with a short training; or a window",
     used_in="Llama 3 (arXiv 2407.21783); Qwen3 (arXiv 2505.09388); DeepSeek-V3 (arXiv 2412.19437); gpt-oss "
     "(arXiv 2508.10925)",
-    avoid="beyond the training length, unless its frequencies are scaled, a window is set or training goes on there",
+    avoid="beyond the training length, unless its frequencies are scaled, a window is set or training continues there",
 )

@@ -101,5 +101,5 @@ ENTRY = Entry(
     reads="distances",
     extension="coordinates rescaled to the training range",
     used_in="V-JEPA 2 (arXiv 2506.09985)",
-    avoid="in a new model, with released=True: the released code is no rotation; axial RoPE is what it intends",
+    avoid="in a new model, with released=True: the released code is not a rotation; axial RoPE is what it intends",
 )

@@ -120,6 +120,6 @@ ENTRY = Entry(
     reads="distances and content",
     extension="as its bias",
     used_in="its paper's own models; no other is known to us",
-    avoid="where heads must be computed apart: its network reads the logits of all heads",
+    avoid="where heads must be computed separately: its network reads the logits of all heads",
     defaults=_kerple,
 )

@@ -185,6 +185,6 @@ ENTRY = Entry(
     reads="distances and content",
     extension="the tables resized by interpolation (resized)",
     used_in="MViTv2 (arXiv 2112.01526); ViTDet (arXiv 2203.16527); SAM (arXiv 2304.02643)",
-    avoid="for windows of many sizes: differences outside its tables read the tables' edge",
+    avoid="for windows of many sizes: differences outside its tables use the tables' edge",
     defaults=lambda shape: square_window(shape, 14),
 )

@@ -258,7 +258,7 @@ ENTRIES = (
         reads="content",
         extension="none needed by its definition",
         used_in="its paper's own models; no other is known to us",
-        avoid="where only queries, keys and values are at hand: gates need the layer's input",
+        avoid="where only queries, keys and values are available: gates need the layer's input",
         exempt=IN_ORDER,
     ),
     Entry(
@@ -273,7 +273,7 @@ ENTRIES = (
         reads="content",
         extension="none needed by its definition",
         used_in="none known to us; a part of x-transformers",
-        avoid="where only queries, keys and values are at hand: gates need the layer's input",
+        avoid="where only queries, keys and values are available: gates need the layer's input",
         defaults=_remembering,
         exempt=IN_ORDER,
     ),

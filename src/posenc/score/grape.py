@@ -401,7 +401,7 @@ ENTRIES = (
         reads="distances and content",
         extension="none needed: like ALiBi, it decays with distance",
         used_in="its paper's own models; no other is known to us",
-        avoid="where a far token must be found again whatever the query: weights decay with distance",
+        avoid="where far tokens must be retrieved by any query: weights decay with distance",
     ),
     Entry(
         name="grape_ap",

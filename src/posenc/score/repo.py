@@ -173,7 +173,7 @@ ENTRY = Entry(
     reads="content",
     extension="a fixed scaling of its frequencies, untested by its authors",
     used_in="SakanaAI/RePo-OLMo2-1B-stage2-L5, from layer 5 on (OLMo2-1B-stage2-seed42-SEXMH-L5.yaml)",
-    avoid="on a checkpoint that cannot be trained further: a network makes the positions",
+    avoid="on a checkpoint that cannot be trained further: a network predicts the positions",
     defaults=a_key_head_per_query_head,
     exempt={"positions_matter": "a position is chosen by its token; indices are not read"},
 )

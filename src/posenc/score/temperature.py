@@ -306,7 +306,7 @@ ENTRIES = (
         reads="positions",
         extension="is itself one: scores are sharpened past the training length",
         used_in="Qwen (arXiv 2309.16609)",
-        avoid="to change texts within original_length: it does nothing there",
+        avoid="to change prompts within original_length: it has no effect there",
         exempt={"common_shift": "reads where a query is, not how far from its keys"},
     ),
     Entry(
@@ -321,7 +321,7 @@ ENTRIES = (
         reads="positions",
         extension="is itself one: scores are sharpened step by step",
         used_in="Llama 4, Ministral 3 and Mistral 4 (as in transformers 5.23)",
-        avoid="for order: it tells no two keys apart, and does nothing below the first step",
+        avoid="as a positional encoding: it does not distinguish keys, and has no effect below the first step",
         exempt={"common_shift": "reads where a query is, not how far from its keys"},
     ),
     Entry(

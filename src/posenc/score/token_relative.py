@@ -138,6 +138,6 @@ ENTRY = Entry(
     reads="distances and content",
     extension="none of its own",
     used_in="Inkling (as in transformers 5.23)",
-    avoid="where order matters at distances of extent and more: they get no bias",
+    avoid="where order matters beyond max_distance: those keys get no bias",
     exempt={"fractional_positions": "a table has no rows between rows"},
 )

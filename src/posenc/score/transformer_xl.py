@@ -214,5 +214,5 @@ ENTRY = Entry(
     reads="distances and content",
     extension="distances clamped to the training range",
     used_in="Transformer-XL (arXiv 1901.02860); XLNet (arXiv 1906.08237)",
-    avoid="where each layer may not have another projection as large as that of its keys",
+    avoid="where a second projection of the size of the key projection is too expensive per layer",
 )

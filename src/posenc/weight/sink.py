@@ -105,5 +105,5 @@ ENTRY = Entry(
     reads="nothing",
     extension="none of its own",
     used_in="gpt-oss (arXiv 2508.10925); DeepSeek-V4 and MiMo-V2-Flash (as in transformers 5.23)",
-    avoid="for order, which it does not give, or where a query's weights must sum to 1",
+    avoid="as a positional encoding: it carries no order; or where a query's weights must sum to 1",
 )

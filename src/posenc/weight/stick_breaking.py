@@ -158,6 +158,6 @@ ENTRY = Entry(
     reads="content",
     extension="none needed by its definition",
     used_in="its paper's own models; no other is known to us",
-    avoid="where a query's weights must sum to 1: what no key takes is not given out",
+    avoid="where a query's weights must sum to 1: the rest of the stick goes to no key",
     exempt={"shuffled_positions": "keys must lie in the order of the text"},
 )
