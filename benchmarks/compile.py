@@ -6,7 +6,7 @@ Rotation: q and k (1, 16, 2048, 128), angles, cos and sin included, against the 
 round cos and sin to the dtype of the model; forward, with backward, and where eight layers share one table. Step: one
 token of a layer of 16 heads of 64 after a cache of fixed size, against a layer of four projections, the six lines and
 SDPA. Guards: what torch.compile compares before each call of four layers. Both sides are compiled with fullgraph=True
-and take turns in one process; times are `time.thread_time`, medians.
+and alternate in one process; times are `time.thread_time`, medians.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def compiled(run: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return result
 
 
-def medians(ours: Call, by_hand: Call, rounds: int) -> tuple[float, float]:
-    """Seconds of both, which take turns."""
+def medians(library: Call, by_hand: Call, rounds: int) -> tuple[float, float]:
+    """Seconds of both, timed alternately."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    for run in (ours, by_hand):
+    for run in (library, by_hand):
         run()
         run()
     for _ in range(rounds):
-        for run, times in zip((ours, by_hand), seconds, strict=True):
+        for run, times in zip((library, by_hand), seconds, strict=True):
             started = time.thread_time()
             run()
             times.append(time.thread_time() - started)
@@ -113,7 +113,7 @@ def rotations(dtype: torch.dtype, rounds: int) -> Iterator[tuple[str, float, flo
     q, k = (torch.randn(1, HEADS, TOKENS, WIDTH, generator=generator).to(dtype) for _ in "qk")
     target = torch.randn(q.shape, generator=generator).to(dtype)
 
-    def ours(q: Tensor, k: Tensor, positions: Tensor, layers: int) -> tuple[Tensor, Tensor]:
+    def library(q: Tensor, k: Tensor, positions: Tensor, layers: int) -> tuple[Tensor, Tensor]:
         for _ in range(layers):
             q, k = rope(q, k, positions, positions)
             q, k = k, q
@@ -126,7 +126,7 @@ def rotations(dtype: torch.dtype, rounds: int) -> Iterator[tuple[str, float, flo
             q, k = k, q
         return q, k
 
-    pair = [compiled(run) for run in (ours, by_hand)]
+    pair = [compiled(run) for run in (library, by_hand)]
 
     def forward(run: Callable[..., Any], layers: int) -> Call:
         def call() -> object:
@@ -150,11 +150,11 @@ def rotations(dtype: torch.dtype, rounds: int) -> Iterator[tuple[str, float, flo
 def steps(rounds: int) -> tuple[float, float]:
     torch._dynamo.reset()
     torch.manual_seed(0)
-    ours, hand, x = SelfAttention(DIM, DIM // HEAD, encodings=[RoPE(HEAD)]), ByHand(), torch.randn(1, 1, DIM)
-    ours.load_state_dict(hand.state_dict(), strict=False)
-    held = ours.static_cache(1, CAPACITY)
+    library, hand, x = SelfAttention(DIM, DIM // HEAD, encodings=[RoPE(HEAD)]), ByHand(), torch.randn(1, 1, DIM)
+    library.load_state_dict(hand.state_dict(), strict=False)
+    held = library.static_cache(1, CAPACITY)
     keys, values, at = *torch.zeros(2, 1, DIM // HEAD, CAPACITY, HEAD), torch.zeros(1, dtype=torch.int64)
-    run_ours, run_hand = compiled(ours), compiled(hand)
+    run_ours, run_hand = compiled(library), compiled(hand)
 
     def step() -> Tensor:
         with torch.no_grad():
@@ -201,11 +201,11 @@ def main() -> None:
     text = header("Compiled on a CPU, against lines written by hand")
     text += "\n| | posenc, ms | by hand, ms | ratio |\n|---|---|---|---|\n"
     for dtype in (torch.bfloat16, torch.float32):
-        for name, ours, hand in rotations(dtype, args.rounds):
+        for name, library, hand in rotations(dtype, args.rounds):
             short = str(dtype).removeprefix("torch.")
-            text += f"| rotation, {short}, {name} | {ours * 1e3:.1f} | {hand * 1e3:.1f} | {ours / hand:.2f} |\n"
-    ours, hand = steps(args.rounds)
-    text += f"| step of a layer | {ours * 1e3:.2f} | {hand * 1e3:.2f} | {ours / hand:.2f} |\n"
+            text += f"| rotation, {short}, {name} | {library * 1e3:.1f} | {hand * 1e3:.1f} | {library / hand:.2f} |\n"
+    library, hand = steps(args.rounds)
+    text += f"| step of a layer | {library * 1e3:.2f} | {hand * 1e3:.2f} | {library / hand:.2f} |\n"
     count, by_hand = guards()
     text += f"\nGuards of four layers: {count}, by hand {by_hand}, ratio {count / by_hand:.2f}.\n"
     print(text)

@@ -30,12 +30,12 @@ def main() -> None:
     major = int(transformers.__version__.partition(".")[0])
     table: dict[str, dict[str, Any]] = {}
     for name in sorted(CONFIG_MAPPING_NAMES):
-        found = defaults_of(name, RECORDS.get(name))
+        defaults = defaults_of(name, RECORDS.get(name))
         if name in RECORDS:
-            found["since"] = before.get(name, {}).get("since", major)
-        if found:
-            table[name] = found
-    lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in table.items()]
+            defaults["since"] = before.get(name, {}).get("since", major)
+        if defaults:
+            table[name] = defaults
+    lines = [f"{json.dumps(name)}: {json.dumps(defaults)}" for name, defaults in table.items()]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
@@ -47,58 +47,58 @@ def defaults_of(name: str, record: Family | None) -> dict[str, Any]:
         return {}
     text_type = at(config, "text_config.model_type")
     known = RECORDS.get(text_type) if isinstance(text_type, str) else None
-    found: dict[str, Any] = {"text_type": text_type} if known is not None and text_type != name else {}
+    defaults: dict[str, Any] = {"text_type": text_type} if known is not None and text_type != name else {}
     if record is None or record.unsupported or record.code_of:
-        return found
+        return defaults
     if record.rotation is not None:
-        found |= of_rotation(name, config, record)
-        found |= {} if "text_type" in found else {"sizes": [at(config, key) for key in SIZES]}
+        defaults |= of_rotation(name, config, record)
+        defaults |= {} if "text_type" in defaults else {"sizes": [at(config, key) for key in SIZES]}
     window = at(config, record.layers.window.key)
     if window and has_windows(record):
-        found["window"] = window[0] if isinstance(window, list) else window
+        defaults["window"] = window[0] if isinstance(window, list) else window
     attention = record.attention
     numbers = {"top_k": "index_topk", "softcap": "attn_logit_softcapping"}
-    found |= {key: at(config, path) for key, path in numbers.items() if getattr(attention, key) == 0}
-    return found | of_schemes(config, record)
+    defaults |= {key: at(config, path) for key, path in numbers.items() if getattr(attention, key) == 0}
+    return defaults | of_schemes(config, record)
 
 
 def of_rotation(name: str, config: Any, record: Family) -> dict[str, Any]:
     """Base, share, block and widths."""
     rotation = record.rotation
     assert rotation is not None
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     block = at(config, "rope_parameters") or {}
     if block.get("rope_theta") not in (None, _PLAIN_BASE):
-        found["base"] = block["rope_theta"]
+        defaults["base"] = block["rope_theta"]
     if rotation.latent:  # whose share is that of the part which rotates in the head
         block = {key: value for key, value in block.items() if key != "partial_rotary_factor"}
     if block.get("partial_rotary_factor") not in (None, 1.0):
-        found["share"] = block["partial_rotary_factor"]
+        defaults["share"] = block["partial_rotary_factor"]
     if rotation.nested and any(isinstance(value, dict) for value in block.values()):
-        found["block"] = block
+        defaults["block"] = block
     elif block.get("rope_type", "default") != "default":
-        found["block"] = {key: value for key, value in block.items() if key not in _OF_NO_CODE}
-    own = "qk_rope_head_dim" if rotation.latent else rotation.head_key
-    for key, path in (("head_dim", own), ("full_head_dim", "global_head_dim")):
+        defaults["block"] = {key: value for key, value in block.items() if key not in _OF_NO_CODE}
+    width_key = "qk_rope_head_dim" if rotation.latent else rotation.head_key
+    for key, path in (("head_dim", width_key), ("full_head_dim", "global_head_dim")):
         width = at(config, path)
         if width is not None and not is_quotient(name, path, width):
-            found[key] = width
-    return found
+            defaults[key] = width
+    return defaults
 
 
 def of_schemes(config: Any, record: Family) -> dict[str, Any]:
     """Rows of the tables and sizes of the images."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for scheme in record.schemes:
         table, patches = scheme.table, scheme.patches
         if table is not None:
             rows = at(config, table.key) or at(config, f"text_config.{table.key}")
-            found |= {} if rows is None else {"rows": rows}
+            defaults |= {} if rows is None else {"rows": rows}
         if patches is not None:
             parent = f"{patches.parent}." if patches.parent else ""
             sizes = {key: at(config, f"{parent}{key}") for key in ("image_size", "patch_size")}
-            found |= {key: size for key, size in sizes.items() if size is not None}
-    return found
+            defaults |= {key: size for key, size in sizes.items() if size is not None}
+    return defaults
 
 
 def has_windows(record: Family) -> bool:

@@ -123,7 +123,7 @@ def resized(pictures: Tensor, side: int) -> Tensor:
 
 
 @torch.no_grad()
-def drawn(
+def draw_pictures(
     drawer: Drawer, labels: Tensor, side: int, scaling: Scaling, steps: int, generator: torch.Generator
 ) -> Tensor:
     pictures = torch.randn(len(labels), side, side, generator=generator).to(labels.device)
@@ -136,18 +136,18 @@ def drawn(
     return (pictures / 2 + 0.5).clamp(0, 1)
 
 
-def frechet(one: Tensor, other: Tensor) -> float:
+def frechet(first: Tensor, second: Tensor) -> float:
     """Between normal distributions with the means and covariances of features ``(n, d)``."""
-    means, covariances = zip(*((x.mean(0), torch.cov(x.T)) for x in (one.double(), other.double())), strict=True)
+    means, covariances = zip(*((x.mean(0), torch.cov(x.T)) for x in (first.double(), second.double())), strict=True)
     roots = torch.linalg.eigvals(covariances[0] @ covariances[1]).sqrt().real.sum()
     spread = covariances[0].trace() + covariances[1].trace() - 2 * roots
     return float((means[0] - means[1]).square().sum() + spread)
 
 
-def estimated(judge: Judge, pictures: Tensor, asked: Tensor, real: Tensor, resamples: int = 200) -> list[Estimate]:
+def estimated(judge: Judge, pictures: Tensor, requested: Tensor, real: Tensor, resamples: int = 200) -> list[Estimate]:
     """Accuracy in per cent and Fréchet distance to the features ``real``, with intervals over the pictures."""
     features = judge.features(pictures[:, None])
-    right = (judge.classes(features).argmax(-1) == asked).double()
+    right = (judge.classes(features).argmax(-1) == requested).double()
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(len(right), (len(right),), generator=generator) for _ in range(resamples)]
     return [
@@ -177,21 +177,21 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, dict[int, list[Esti
     images, labels = digits() if options.data is None else _from_file(options.data)
     side, classes = images.shape[-1], int(labels.max()) + 1
     order = torch.randperm(len(images))
-    held, kept = order[: len(order) // 4], order[len(order) // 4 :]
+    held_out, training = order[: len(order) // 4], order[len(order) // 4 :]
     images, labels = images.to(options.device), labels.to(options.device)
     drawer = Drawer(options.width, options.heads, options.layers, classes).to(options.device)
 
     def velocity_loss(rows: Tensor) -> Tensor:
-        chosen = kept[rows].to(options.device)
+        chosen = training[rows].to(options.device)
         data, noise = 2 * images[chosen] - 1, torch.randn(len(rows), side, side, device=options.device)
         level = torch.rand(len(rows), device=options.device)
         mixed = (1 - level)[:, None, None] * data + level[:, None, None] * noise
         return F.mse_loss(drawer(mixed, level, labels[chosen]), noise - data)
 
-    trained(drawer, velocity_loss, len(kept), options.steps, options.batch)
+    trained(drawer, velocity_loss, len(training), options.steps, options.batch)
     print("trained", flush=True)
-    asked = labels[held].repeat(options.draws)
-    of_class = torch.stack([(asked == label).nonzero()[0, 0] for label in range(classes)])
+    requested = labels[held_out].repeat(options.draws)
+    of_class = torch.stack([(requested == label).nonzero()[0, 0] for label in range(classes)])
     results: dict[str, dict[int, list[Estimate]]] = {}
     shown: dict[str, dict[int, Tensor]] = {}
     small = torch.empty(0)
@@ -201,12 +201,12 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, dict[int, list[Esti
         judge = Judge(classes).to(options.device)
 
         def label_loss(rows: Tensor, judge: Judge = judge, real: Tensor = real) -> Tensor:
-            return F.cross_entropy(judge(real[kept[rows]]), labels[kept[rows]])
+            return F.cross_entropy(judge(real[training[rows]]), labels[training[rows]])
 
-        trained(judge, label_loss, len(kept), options.judge_steps, 128)
+        trained(judge, label_loss, len(training), options.judge_steps, 128)
         with torch.no_grad():
-            features = judge.features(real[held][:, None])
-            others = kept[: len(held)]
+            features = judge.features(real[held_out][:, None])
+            others = training[: len(held_out)]
             pictures = {"real": real[others]}
             for name, scaling in scalings(side).items():
                 if factor == 1 and small.numel():
@@ -215,14 +215,14 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, dict[int, list[Esti
                 generator = torch.Generator().manual_seed(options.seed)
                 pictures[name] = torch.cat(
                     [
-                        drawn(drawer, part, larger, scaling, options.sampling_steps, generator)
-                        for part in asked.split(128)
+                        draw_pictures(drawer, part, larger, scaling, options.sampling_steps, generator)
+                        for part in requested.split(128)
                     ]
                 )
                 small = pictures[name] if factor == 1 else small
             pictures[RESIZED] = resized(small, larger)
             for name, these in pictures.items():
-                of = labels[others] if name == "real" else asked
+                of = labels[others] if name == "real" else requested
                 results.setdefault(name, {})[larger] = estimated(judge, these, of, features)
                 shown.setdefault(name, {})[larger] = these[of_class] if name != "real" else these[:classes]
                 print(larger, name, results[name][larger], flush=True)
@@ -244,8 +244,8 @@ def picture(shown: dict[str, dict[int, Tensor]], side: int, path: str) -> None:
         if name != "real":
             tiles = torch.cat([F.interpolate(of[:, None], (cell, cell))[:, 0] for s, of in sizes.items() if s > side])
             lines.append(F.pad(tiles, (1, 1, 1, 1), value=0.5).permute(1, 0, 2).flatten(1))
-    whole = 255 - (255 * torch.cat(lines)).round().byte().cpu().numpy()  # ink is dark
-    Image.fromarray(whole).quantize(17).save(path, optimize=True)
+    picture = 255 - (255 * torch.cat(lines)).round().byte().cpu().numpy()  # ink is dark
+    Image.fromarray(picture).quantize(17).save(path, optimize=True)
 
 
 def main() -> None:
@@ -264,7 +264,7 @@ def main() -> None:
     sides = list(results["none"])
     text = header("Larger pictures by scalings of axial RoPE, drawn by a small diffusion transformer", ["scikit-learn"])
     text += (
-        f"\nPer cent of the asked class, and Fréchet distance of features, by pixels a side; trained at {sides[0]}, "
+        f"\nAccuracy in per cent and Fréchet distance of features, by pixels a side; trained at {sides[0]}, "
         f"seed {options.seed}, {options.draws} pictures for each held-out label. 95 % over pictures of one model.\n"
     )
     text += "\n| | " + " | ".join(f"{side}: accuracy | {side}: distance" for side in sides) + " |\n"

@@ -184,7 +184,7 @@ def recorded_configs(folder: Path) -> dict[str, list[str]]:
     """What the commands say of each folder: the lines of their JSON, behind the exit code."""
     from posenc_cli import run
 
-    said = {}
+    printed = {}
     for path in sorted(p for p in folder.iterdir() if p.is_dir() or p.suffix == ".json"):
         for command in ("explain", "doctor"):
             out, errors = io.StringIO(), io.StringIO()
@@ -196,8 +196,8 @@ def recorded_configs(folder: Path) -> dict[str, list[str]]:
             text = out.getvalue() or errors.getvalue()
             with suppress(ValueError):  # of an error there are words alone
                 text = json.dumps(json.loads(text), indent=1, sort_keys=True)
-            said[f"{command} {path.name}"] = [f"exit code {code}", *text.splitlines()]
-    return said
+            printed[f"{command} {path.name}"] = [f"exit code {code}", *text.splitlines()]
+    return printed
 
 
 def with_todays_names() -> None:
@@ -238,10 +238,10 @@ def record(part: str, first: int, count: int, folder: Path, configs: Path | None
     torch.set_num_threads(1)
     with_todays_names()
     if part in ("calls", "caches"):
-        one = {"calls": recorded_call, "caches": recorded_run}[part]
+        record_one = {"calls": recorded_call, "caches": recorded_run}[part]
         for start in range(first, first + count, CHUNK):
             seeds = range(start, min(start + CHUNK, first + count))
-            torch.save({seed: one(seed) for seed in seeds}, folder / f"{part}-{start}.pt")
+            torch.save({seed: record_one(seed) for seed in seeds}, folder / f"{part}-{start}.pt")
         return
     lines = {"states": recorded_states, "names": recorded_names}.get(part, lambda: recorded_configs(configs or ROOT))()
     (folder / f"{part}.json").write_text(json.dumps(lines), encoding="utf-8")
@@ -271,25 +271,25 @@ class Differences:
         return 1 if self.groups else 0
 
 
-def compare_calls(old: Recorded, new: Recorded, found: Differences) -> None:
+def compare_calls(old: Recorded, new: Recorded, differences: Differences) -> None:
     """Hold two recordings of calls against each other, and where they differ against the definition."""
     for seed in old:
         before, after = old[seed], new[seed]
-        found.counts["calls"] += 1
+        differences.counts["calls"] += 1
         mode = before["outcome"].split()[0]
         if before["outcome"].split(":")[0] != after["outcome"].split(":")[0]:
-            found.add(f"{mode}: another outcome", f"call {seed}: {before['outcome']} → {after['outcome']}")
+            differences.add(f"{mode}: another outcome", f"call {seed}: {before['outcome']} → {after['outcome']}")
             continue
         for name in before["results"].keys() ^ after["results"].keys():
             which = "old" if name in before["results"] else "new"
-            found.add(f"{mode}: {name.split(', again')[0]} in the {which} one alone", f"call {seed}")
+            differences.add(f"{mode}: {name.split(', again')[0]} in the {which} one alone", f"call {seed}")
         both = [name for name in before["results"] if name in after["results"]]
         unequal = {n for n in both if not same(before["results"][n], after["results"][n])}
-        found.counts["results"] += len(both)
-        found.counts["results that differ in bits"] += len(unequal)
+        differences.counts["results"] += len(both)
+        differences.counts["results that differ in bits"] += len(unequal)
         if unequal:
             for name, verdict in judged(seed, {"old": before["results"], "new": after["results"]}, unequal).items():
-                found.add(f"{mode}: {verdict['group']}", f"call {seed}, {name}: {verdict['text']}")
+                differences.add(f"{mode}: {verdict['group']}", f"call {seed}, {name}: {verdict['text']}")
 
 
 def same(a: Any, b: Any) -> bool:
@@ -324,38 +324,40 @@ def judged(seed: int, results: Mapping[str, Recorded], unequal: set[str]) -> dic
     return verdicts
 
 
-def compare_runs(old: Recorded, new: Recorded, found: Differences) -> None:
+def compare_runs(old: Recorded, new: Recorded, differences: Differences) -> None:
     """Hold two recordings of runs of caches against each other, in float64."""
     from tests.fuzz.test_caches import TOLERANCE
 
     for seed in old:
         before, after = old[seed], new[seed]
-        found.counts["runs of caches"] += 1
+        differences.counts["runs of caches"] += 1
         if before["outcome"] != after["outcome"] or before["results"].keys() != after["results"].keys():
-            found.add("caches: another outcome", f"run {seed}: {before['outcome']} → {after['outcome']}")
+            differences.add("caches: another outcome", f"run {seed}: {before['outcome']} → {after['outcome']}")
             continue
         for name, tensor in before["results"].items():
             other = after["results"][name]
-            found.counts["reads of caches"] += 1
+            differences.counts["reads of caches"] += 1
             if tensor.shape != other.shape or not bool((tensor - other).abs().le(TOLERANCE).all()):
-                found.add("caches: another result", f"run {seed}, {name}: {before['outcome'].split()[0]}")
+                differences.add("caches: another result", f"run {seed}, {name}: {before['outcome'].split()[0]}")
                 break
 
 
-def compare_lines(part: str, old: Mapping[str, list[str]], new: Mapping[str, list[str]], found: Differences) -> None:
+def compare_lines(
+    part: str, old: Mapping[str, list[str]], new: Mapping[str, list[str]], differences: Differences
+) -> None:
     """Hold lines against each other; a group for each thing that is said."""
     for name in [*old, *(n for n in new if n not in old)]:
-        found.counts[part] += 1
+        differences.counts[part] += 1
         before, after = old.get(name), new.get(name)
         if before is None or after is None:
-            found.add(f"{part}: in the {'old' if after is None else 'new'} one alone", name)
+            differences.add(f"{part}: in the {'old' if after is None else 'new'} one alone", name)
         elif part == "names":  # by line: a module has many
             for line in sorted({*before} ^ {*after}):
-                found.add(f"names of {name}", f"{'-' if line in before else '+'} {line.strip()}")
+                differences.add(f"names of {name}", f"{'-' if line in before else '+'} {line.strip()}")
         elif before != after:
             changed = [f"- {line.strip()}" for line in before if line not in after]
             changed += [f"+ {line.strip()}" for line in after if line not in before]
-            found.add(f"{part}: {name.split()[0]}", f"{name}: {'; '.join(changed) or 'in another order'}")
+            differences.add(f"{part}: {name.split()[0]}", f"{name}: {'; '.join(changed) or 'in another order'}")
 
 
 def record_all(pythons: Mapping[str, str], options: argparse.Namespace, folder: Path) -> None:
@@ -391,15 +393,15 @@ def compare_all(folder: Path) -> Differences:
     import torch
 
     torch.set_num_threads(1)
-    found = Differences()
+    differences = Differences()
     for path in sorted((folder / "old").iterdir()):
         other = folder / "new" / path.name
         if path.suffix == ".json":
-            compare_lines(path.stem, json.loads(path.read_text()), json.loads(other.read_text()), found)
+            compare_lines(path.stem, json.loads(path.read_text()), json.loads(other.read_text()), differences)
         else:
             compare = {"calls": compare_calls, "caches": compare_runs}[path.stem.split("-")[0]]
-            compare(torch.load(path), torch.load(other), found)
-    return found
+            compare(torch.load(path), torch.load(other), differences)
+    return differences
 
 
 def main(arguments: Sequence[str]) -> int:

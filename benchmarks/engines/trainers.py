@@ -62,13 +62,13 @@ def megatron_table(arguments: dict[str, Any]) -> tuple[torch.Tensor, float]:
                 rope_scaling_factor=arguments.get("rope_scaling_factor", 8.0),
             )  # fmt: skip
             return rope(LENGTH), 1.0
-        given = arguments["config"]
+        config = arguments["config"]
         yarn = YarnRotaryEmbedding(
-            **common, scaling_factor=given["yarn_rotary_scaling_factor"],
-            original_max_position_embeddings=given["yarn_original_max_position_embeddings"],
-            beta_fast=given["yarn_beta_fast"], beta_slow=given["yarn_beta_slow"], mscale=given["yarn_mscale"],
-            mscale_all_dim=given["yarn_mscale_all_dim"],
-            correction_range_round_to_int=given["yarn_correction_range_round_to_int"],
+            **common, scaling_factor=config["yarn_rotary_scaling_factor"],
+            original_max_position_embeddings=config["yarn_original_max_position_embeddings"],
+            beta_fast=config["yarn_beta_fast"], beta_slow=config["yarn_beta_slow"], mscale=config["yarn_mscale"],
+            mscale_all_dim=config["yarn_mscale_all_dim"],
+            correction_range_round_to_int=config["yarn_correction_range_round_to_int"],
         )  # fmt: skip
         angles, gain = yarn(LENGTH)
     return angles, float(gain)
@@ -83,17 +83,19 @@ def gap_in_megatron(block: dict[str, Any]) -> float | str:
     angles, gain = megatron_table(eval(line.command, {"GPTModel": dict}))
     spectrum = text_rope(config.rotation).spectrum()
     theta = torch.tensor(spectrum.theta.tolist(), dtype=torch.float64)
-    theirs = angles[:COMPARED, 0, 0, : len(theta)].double()
-    ours = torch.arange(COMPARED)[:, None] * theta
-    gaps = [(f(theirs) * gain - f(ours) * float(spectrum.gain)).abs().max() for f in (torch.cos, torch.sin)]
+    engine_angles = angles[:COMPARED, 0, 0, : len(theta)].double()
+    posenc_angles = torch.arange(COMPARED)[:, None] * theta
+    gaps = [
+        (f(engine_angles) * gain - f(posenc_angles) * float(spectrum.gain)).abs().max() for f in (torch.cos, torch.sin)
+    ]
     return float(max(gaps))
 
 
 if __name__ == "__main__":
     import megatron.core
 
-    found = {row: gap_in_megatron(block) for row, block in BLOCKS.items()}
+    gaps = {row: gap_in_megatron(block) for row, block in BLOCKS.items()}
     record = {"megatron-core": megatron.core.__version__, "torch": torch.__version__, "tokens": LENGTH,
-              "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "largest difference": found}  # fmt: skip
+              "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "largest difference": gaps}  # fmt: skip
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))

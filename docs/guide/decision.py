@@ -149,7 +149,7 @@ def _answers() -> dict[str, Any]:
 
 
 def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The answers of `recommend`, with the command that carries it out and the lines of the engines."""
+    """The answers of `recommend`, with the command that applies it and the serve commands."""
 
     def index(*text: Any) -> int:
         return texts.setdefault(text, len(texts))
@@ -160,9 +160,9 @@ def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[
     for length in LENGTHS:
         plan = plan_or_refusal(config.facts, length) if length > trained else None
         change = plan.change if isinstance(plan, Plan) else None
-        served = plan.after if isinstance(plan, Plan) and plan.after is not None else config
+        served_config = plan.after if isinstance(plan, Plan) and plan.after is not None else config
         folder = "DIR" if change else model.model
-        lines = () if isinstance(plan, Refused) else serving_lines(Serving(served, length, folder))
+        lines = () if isinstance(plan, Refused) else serving_lines(Serving(served_config, length, folder))
         shared = {
             "command": index(plan.command(model.model)) if isinstance(plan, Plan) and change else None,
             "serve": [index(line.name, line.command, line.text) for line in lines if line.command],

@@ -175,10 +175,10 @@ def _cause_line(cause: Mapping[str, Any] | None, cells: Sequence[Cell]) -> str:
     why = "" if cause is None else f" {cause['cause']} ([{_line(cause)}]({_url(cause)}))"
     remedies = remedies_of(cells)
     more = f"; and {len(remedies) - _REMEDIES} more" if len(remedies) > _REMEDIES else ""
-    instead = f" Instead: {'; or '.join(remedies[:_REMEDIES])}{more}." if remedies else ""
+    alternatives = f" Instead: {'; or '.join(remedies[:_REMEDIES])}{more}." if remedies else ""
     left = sum((cell.remedy or {"how": "none"})["how"] == "none" for cell in cells)
     nothing = f" No remedy found for {f'{left} of the cases' if remedies else 'it'}." if left else ""
-    return f"- **{rows}** ({models}; {keys}{number}):{why}{instead}{nothing}"
+    return f"- **{rows}** ({models}; {keys}{number}):{why}{alternatives}{nothing}"
 
 
 def remedies_of(cells: Iterable[Cell]) -> list[str]:

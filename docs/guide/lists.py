@@ -49,8 +49,8 @@ def table() -> str:
 
 Which encodings are relative, which have parameters, which extend a trained model, and which models use each: the facts
 of the catalogue, which `posenc info NAME` prints too. On the site, type into the box to filter the rows, and click a
-heading to sort them. *Kind* is named for what an encoding reads: distances (relative), positions (absolute), what
-tokens say (by content), the number of keys (by length). *Extends trained models*: made for models that were trained
+heading to sort them. *Kind* is what an encoding reads: distances (relative), positions (absolute),
+token content (by content), the number of keys (by length). *Extends trained models*: made for models that were trained
 without it.
 
 *Measured in*: the recorded comparisons that have it among their rows, each with its own scope and conditions.
@@ -77,7 +77,7 @@ def _row(entry: Entry) -> list[str]:
 
 
 def bibliography() -> str:
-    """Every paper that the catalogue or a module names, with the methods that rest on it."""
+    """Every paper that the catalogue or a module names, with the methods that cite it."""
     papers: dict[str, tuple[str, list[Entry]]] = {}
     for entry in CATALOGUE.values():
         module = described(entry)
@@ -94,7 +94,7 @@ def bibliography() -> str:
         for paper, (words, methods) in sorted(papers.items())
     ]
     return (
-        "# Bibliography\n\nThe papers that the methods rest on, by arXiv id; made from their sources.\n\n"
+        "# Bibliography\n\nThe papers that the methods cite, by arXiv id; generated from their sources.\n\n"
         + "\n".join(lines)
         + f"\n\n## Introductions elsewhere\n\n{_INTRODUCTIONS}"
     )

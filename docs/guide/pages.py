@@ -25,12 +25,12 @@ def outdated() -> dict[str, str]:
     """The files of a clone that differ from what would be generated, by name below docs."""
     from guide import embedded  # it reads every recorded run
 
-    made = {**committed_pages(), "assets/measured.svg": embedded.picture()}
-    made["../src/posenc/catalogue/studies.json"] = embedded.embedded()
+    generated = {**committed_pages(), "assets/measured.svg": embedded.picture()}
+    generated["../src/posenc/catalogue/studies.json"] = embedded.embedded()
     docs = ROOT / "docs"
     return {
         name: text
-        for name, text in made.items()
+        for name, text in generated.items()
         if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
     }
 

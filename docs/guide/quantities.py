@@ -288,8 +288,8 @@ def _is_off(engine: str) -> bool:
     """Of any row and spelling that the engine was asked, as Llama where it was asked with Llama."""
     for row, spellings in engine_table()["engines"][engine][newest(engine)]["rows"].items():
         for spelling, entries in spellings.items():
-            asked = [model for entry in entries for model in entry["models"]]
-            result = engine_result(engine, row, spelling, "llama" if "llama" in asked else asked[0])
+            tested = [model for entry in entries for model in entry["models"]]
+            result = engine_result(engine, row, spelling, "llama" if "llama" in tested else tested[0])
             if result.wrong and result.gap is not None:
                 return True
     return False

@@ -42,9 +42,9 @@ def stage(into: Path) -> None:
     """Write the configuration and all pages of the site into an empty folder."""
     docs = into / "docs"
     texts = {source: source.read_text(encoding="utf-8") for source in _written()}
-    made = {**committed_pages(), "bibliography.md": bibliography()}
-    made |= {f"results/{name}/{TABLE}": report_page(name) for name in runs()}
-    texts |= {ROOT / "docs" / name: text for name, text in made.items()}
+    generated = {**committed_pages(), "bibliography.md": bibliography()}
+    generated |= {f"results/{name}/{TABLE}": report_page(name) for name in runs()}
+    texts |= {ROOT / "docs" / name: text for name, text in generated.items()}
     for source, text in texts.items():
         page = _page_of(source)
         _write(docs / page, f"{_WIDE if page in WIDE else ''}{_fitted(text, source, docs)}")

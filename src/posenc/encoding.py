@@ -75,8 +75,8 @@ class Encoding(nn.Module):
     def heads(self, start: int, stop: int, *, num_heads: int | None = None) -> Self:
         """The encoding of query heads ``start`` … ``stop − 1`` alone, as tensor parallelism gives them to a rank.
 
-        A new module with parameters of its own, copies of the part: slopes and other constants are those of the whole
-        encoding's heads. Its state dict has the same names; `head_axes` says along which axis the parts of all ranks
+        A new module with parameters of its own, copies of the part: slopes and other constants keep their values for
+        these heads. Its state dict has the same names; `head_axes` says along which axis the parts of all ranks
         are joined. Parameters that are not named there are of all heads: each rank has a copy, and the gradient of the
         whole is the sum over the ranks, as is the gradient of ``x``. `posenc.distributed.HeadParallel` does the same
         with DTensors, sums included.
@@ -99,7 +99,7 @@ class Encoding(nn.Module):
         return part
 
     def _keep_heads(self, share: HeadShare) -> None:
-        """Become the encoding of some heads. Constants a head besides parameters are cut in overrides."""
+        """Become the encoding of some heads. Overrides cut constants per head that are not parameters."""
         keep_heads(self, share)
 
 

@@ -113,7 +113,7 @@ def keep_heads(encoding: Encoding, share: HeadShare) -> None:
 
 
 def encodings_inside(module: nn.Module) -> Iterator[Encoding]:
-    """The encodings of which another is made, not those inside them in turn."""
+    """The direct members of an encoding that wraps others, without the members of these."""
     for child in module.children():
         if hasattr(child, "_keep_heads"):
             yield child

@@ -1,7 +1,7 @@
 """`operator_with_backward`: a custom operator with a backward pass of its own, which compilers see as one node.
 
-`KERNELS` names what kernels for a GPU serve below the folder of backends: whoever has one puts it there, and whoever
-asks takes None for an answer.
+`KERNELS` holds GPU kernels that code below the folder of backends may use: a backend registers its kernel there, and a
+caller that finds None computes without one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``posenc check-batch``: whether a saved batch is correct for a model, or for a twin of one that is too large here."""
+"""``posenc check-batch``: whether a saved batch is correct for a model, or for a small twin of a large one."""
 
 from __future__ import annotations
 

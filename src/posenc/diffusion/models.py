@@ -1,7 +1,7 @@
 """One record for each diffusion transformer: its axes, its sizes as released, and its classes in diffusers.
 
-A record needs no torch, so that `posenc explain` reads a config.json without it. Beside it stand two tables of code,
-under the same names: `rules` places tokens on the axes, `modules` computes the tables of each class.
+A record needs no torch, so that `posenc explain` reads a config.json without it. Two tables of code have the
+same names: `rules` places tokens on the axes, `modules` computes the tables of each class.
 
 Axes have names, by which scalings ask for them:
 

@@ -1,4 +1,4 @@
-"""How each class of diffusers computes its tables of positions, as code beside the records of `models`.
+"""How each class of diffusers computes its tables of positions, as code next to the records of `models`.
 
 A record of `MODULES` has what posenc puts in the place of one module: the rotation, where the tokens of a call stand,
 and the form in which the model takes the table. Where the pipeline makes the tables (CogVideoX, ConsisID, HunyuanDiT,

@@ -191,7 +191,7 @@ def by_index(
 
     The ends are clamped to 0 and d − 1, not d/2 − 1, as in that code; or to ``last``.
     """
-    # a pair that turns beta times over the trained length has theta = 2π · beta / length; its index may be fractional
+    # a pair with beta rotations over the training length has theta = 2π · beta / length; its index may be fractional
     low, high = (index_of(theta, 2 * math.pi * beta / original_length, scaling) for beta in (beta_fast, beta_slow))
     if truncate:
         low, high = low.floor(), high.ceil()

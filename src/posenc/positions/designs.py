@@ -245,8 +245,8 @@ def _circled(circle: Circle) -> _Local:
         if circle.centred:
             rows, columns = rows - (picture.height - 1) / 2, columns - (picture.width - 1) / 2
         radius = torch.maximum(rows, columns).max() if circle.radius == "auto" else circle.radius
-        # Two angles a token: where it is seen from the middle, stretched to a full turn, and its number among the
-        # tokens. alpha mixes them; where all are seen in one direction, there is no turn to be stretched.
+        # Two angles a token: its direction from the middle, scaled to the full circle, and its number among the
+        # tokens. alpha mixes them; where all directions are equal, there is no range to scale.
         seen = torch.atan2(rows, columns)
         if seen.max() > seen.min():
             seen = (seen - seen.min()) / (seen.max() - seen.min()) * 2 * math.pi

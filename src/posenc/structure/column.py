@@ -1,4 +1,4 @@
-"""One number for each key, whoever asks: the key term of Transformer-XL."""
+"""One number for each key, the same for every query: the key term of Transformer-XL."""
 
 from __future__ import annotations
 

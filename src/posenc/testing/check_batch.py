@@ -1,13 +1,13 @@
-"""Is this batch right for my model? Packed documents, padding, positions and labels, by what the model computes.
+"""Is this batch correct for my model? Packed documents, padding, positions and labels, by what the model computes.
 
 A model that reads past a document's beginning trains without an error. Whether it does so follows from the batch, the
-model's class, its attention implementation and its arguments together, so that nothing but running it decides. Here the
+model's class, its attention implementation and its arguments together, so that only running it decides. Here the
 model is called as the training loop calls it, and answers by its derivatives: the gradient of a document's logits with
 respect to the embeddings of another document's tokens is exactly zero where the two are separate, since a weight of
-zero hands on zeros. One pass backward for a document, and no threshold.
+zero passes on zeros. One pass backward for a document, and no threshold.
 
-Positions have no such sign. There each document is read once more alone, and what its logits differ by is compared with
-what rounding makes of them.
+Positions have no such sign. For them each document is processed once more alone, and the difference of its logits is
+compared with rounding.
 """
 
 from __future__ import annotations
@@ -149,26 +149,26 @@ def check_batch(
     # which pictures belong to which row only the model knows
     pictures = any(name.startswith("pixel") for name in batch)
     rows = list(range(len(ids))) if pictures else interesting_rows(documents)
-    whole, numbers = cut(batch, rows, ids.shape[0]), documents[rows].to(ids.device)
+    selected, numbers = cut(batch, rows, ids.shape[0]), documents[rows].to(ids.device)
     length = ids.shape[1] if pictures else looked_at(numbers)
-    subject = Subject(model, shortened(whole, length, ids.shape[1]), numbers[:, :length], embedding)
+    subject = Subject(model, shortened(selected, length, ids.shape[1]), numbers[:, :length], embedding)
     causal = subject.is_causal() if causal is None else causal
     findings: list[BatchFinding] = []
     checked = [f"sequences {', '.join(map(str, rows))} of {ids.shape[0]}"]
     checked += [f"their first {length:,} tokens of {ids.shape[1]:,}"] if length < ids.shape[1] else []
     with subject.prepared():
         try:
-            found = read_influence(subject, causal)
+            new_findings = read_influence(subject, causal)
             checked.append("what each document's logits depend on, by their gradients")
         except NotDifferentiableError as error:
-            found = changed_influence(subject, causal)
+            new_findings = changed_influence(subject, causal)
             checked.append(f"what a changed document changes (no gradients: {error})")
-        findings += found
-        if not any(f.kind in ("leaks", "undecidable") for f in found):
+        findings += new_findings
+        if not any(f.kind in ("leaks", "undecidable") for f in new_findings):
             findings += positions_alone(subject, causal)
             checked.append("each document alone")
     if "labels" in batch:
-        findings += crossing_labels(whole, numbers, labels_are_shifted)
+        findings += crossing_labels(selected, numbers, labels_are_shifted)
         checked.append("labels")
     findings = [moved(finding, rows) for finding in findings]
     return BatchReport(tuple(findings), subject.condition(), documents, source, tuple(checked))
@@ -219,18 +219,18 @@ def documents_of(batch: Mapping[str, Any]) -> tuple[Tensor, str]:
     padding = torch.zeros_like(ids, dtype=torch.bool)
     if isinstance(mask, Tensor) and mask.shape == ids.shape:
         padding = mask == 0
-    found, source = torch.zeros_like(ids), "rows"
+    numbers_by_token, source = torch.zeros_like(ids), "rows"
     lengths = next((name for name in CUMULATIVE if isinstance(batch.get(name), Tensor)), None)
     numbers = next((name for name in DOCUMENT_IDS if isinstance(batch.get(name), Tensor)), None)
     where = batch.get("position_ids")
     if numbers is not None and batch[numbers].shape == ids.shape:
-        found, source = batch[numbers].long(), numbers
+        numbers_by_token, source = batch[numbers].long(), numbers
     elif lengths is not None and ids.shape[0] == 1:
         bounds = batch[lengths].to(ids.device).long()
-        found = torch.bucketize(torch.arange(ids.shape[1], device=ids.device), bounds[1:], right=True)[None]
+        numbers_by_token = torch.bucketize(torch.arange(ids.shape[1], device=ids.device), bounds[1:], right=True)[None]
         source = lengths
     elif isinstance(mask, Tensor) and mask.shape == ids.shape and mask.dtype != torch.bool and int(mask.max()) > 1:
-        found, source = mask.long(), "attention_mask"
+        numbers_by_token, source = mask.long(), "attention_mask"
     elif isinstance(where, Tensor):
         # of M-RoPE's axes, time does not fall within a document and the others do
         first = where[0] if where.ndim == 3 else where
@@ -243,10 +243,10 @@ def documents_of(batch: Mapping[str, Any]) -> tuple[Tensor, str]:
         # ids of padding on the left stand still, or are all one number
         restarts &= ~padding.expand_as(restarts)
         restarts[:, 1:] &= ~padding[:, :-1].expand_as(restarts[:, :-1])
-        found, source = restarts.cumsum(-1).expand_as(ids), "position_ids"
+        numbers_by_token, source = restarts.cumsum(-1).expand_as(ids), "position_ids"
     if padding.any():
         source += " and attention_mask" if source != "attention_mask" else ""
-    return torch.where(padding, PADDING, found), source
+    return torch.where(padding, PADDING, numbers_by_token), source
 
 
 def interesting_rows(documents: Tensor) -> list[int]:
@@ -309,10 +309,10 @@ def crossing_labels(batch: Mapping[str, Any], documents: Tensor, shifted: bool) 
     ids = batch["input_ids"]
     inside = counted[:, :-1] & (documents[:, :-1] == documents[:, 1:]) & (documents[:, 1:] != PADDING)
     if not shifted and int(inside.sum()) >= 4:
-        own, following = (
+        own_share, following_share = (
             float((labels[:, :-1] == other)[inside].float().mean()) for other in (ids[:, :-1], ids[:, 1:])
         )
-        if following > 0.9 > own:
+        if following_share > 0.9 > own_share:
             row, token = inside.nonzero()[0].tolist()
             yield BatchFinding(
                 "labels cross", row, token, f"label {token} of sequence {row} is the token after it, and the model "
@@ -328,14 +328,15 @@ def crossing_labels(batch: Mapping[str, Any], documents: Tensor, shifted: bool) 
         begins[:, :-1] = ends
     else:
         begins[:, 1:] = ends
-    for said, wrong in (
+    for problem, wrong in (
         ("is padding and counted", counted & (documents == PADDING)),
         ("is asked of the document before it", counted & begins & (documents != PADDING)),
     ):
         if wrong.any():
             row, token = wrong.nonzero()[0].tolist()
             yield BatchFinding(
-                "labels cross", row, token, f"label {token} of sequence {row} {said} ({int(wrong.sum())} such labels).",
+                "labels cross", row, token,
+                f"label {token} of sequence {row} {problem} ({int(wrong.sum())} such labels).",
                 remedy="Set the first label of each document and those of padding to -100.",
             )  # fmt: skip
 
@@ -378,19 +379,19 @@ class Subject:
         decodes = any(word in name for word in ("CausalLM", "ConditionalGeneration", "LMHead", "ForCausal"))
         if decodes or getattr(text, "is_decoder", False):
             return True
-        said = [
+        settings = [
             module.is_causal for module in modules_of(self.inner) if isinstance(getattr(module, "is_causal", 0), bool)
         ]
-        return any(said) if said else bool(getattr(text, "use_cache", False))
+        return any(settings) if settings else bool(getattr(text, "use_cache", False))
 
     def condition(self) -> str:
         """How the model was called."""
         name, config = type(self.inner).__name__, self.config
         implementation = getattr(config, "_attn_implementation", None)
-        said = [name] + ([f"{implementation} attention"] if implementation else [])
+        parts = [name] + ([f"{implementation} attention"] if implementation else [])
         keys = [key for key, value in self.batch.items() if value is not None and key != "labels"]
-        said.append("train mode" if getattr(self.inner, "training", False) else "eval mode")
-        return f"{', '.join(said)}, called with {', '.join(keys)}"
+        parts.append("train mode" if getattr(self.inner, "training", False) else "eval mode")
+        return f"{', '.join(parts)}, called with {', '.join(keys)}"
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -423,8 +424,8 @@ class Subject:
         self.batch_shape = batch["input_ids"].shape
         out = self.model(**{key: value for key, value in batch.items() if key != "labels"})
         for part in OWN_PARTS:
-            if isinstance(found := getattr(out, part, None), Tensor):
-                return found
+            if isinstance(output := getattr(out, part, None), Tensor):
+                return output
         if isinstance(out, tuple):
             out = next((value for value in out if isinstance(value, Tensor) and value.ndim >= 2), out)
         if not isinstance(out, Tensor):
@@ -447,11 +448,11 @@ class Subject:
 
     def pairs(self) -> list[tuple[int, int]]:
         """The documents to look at: (row, number), at most `DOCUMENTS` a row, longest left out last."""
-        found = []
+        sampled = []
         for row, numbers in enumerate(self.documents):
             named = [n for n in dict.fromkeys(numbers.tolist()) if n != PADDING]
-            found += [(row, number) for number in named[:DOCUMENTS]]
-        return found
+            sampled += [(row, number) for number in named[:DOCUMENTS]]
+        return sampled
 
     def pictures(self) -> Tensor:
         """Which tokens of the batch stand for parts of a picture, a video or a sound."""
@@ -475,9 +476,9 @@ def unwrapped(model: Any) -> Any:
 
 def embedding_of(model: Any) -> nn.Module | None:
     if hasattr(model, "get_input_embeddings"):
-        found = model.get_input_embeddings()
-        if isinstance(found, nn.Module):
-            return found
+        embedding = model.get_input_embeddings()
+        if isinstance(embedding, nn.Module):
+            return embedding
     if not isinstance(model, nn.Module):
         return None
     return next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
@@ -600,15 +601,15 @@ def changed_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
         ]
         if causal and len(half):
             cases.append(("causal broken", f"{document}: its first half depends on its second half", half, later))
-        for kind, said, judged, others in cases:
-            if not others.any():
+        for kind, sentence, judged, replaced in cases:
+            if not replaced.any():
                 continue
             noise = relative(again[row, judged], base[row, judged])
-            changed = subject.evaluated(subject.batch | {"input_ids": other_tokens(subject, row, others)})
+            changed = subject.evaluated(subject.batch | {"input_ids": other_tokens(subject, row, replaced)})
             effect = relative(changed[row, judged], base[row, judged])
             if effect > 4 * noise:
-                remedy = remedy_for(subject, row, judged, others)
-                text = f"{said}{in_numbers(effect, noise)}."
+                remedy = remedy_for(subject, row, judged, replaced)
+                text = f"{sentence}{in_numbers(effect, noise)}."
                 findings.append(BatchFinding(kind, row, int(judged[0]), text, None, effect, noise, remedy))
     return first_of_each(findings)
 
@@ -623,11 +624,11 @@ def other_tokens(subject: Subject, row: int, where: Tensor) -> Tensor:
     return ids
 
 
-def effect_of_change(subject: Subject, row: int, number: int, others: Tensor) -> tuple[float, float]:
+def effect_of_change(subject: Subject, row: int, number: int, replaced: Tensor) -> tuple[float, float]:
     """How far other tokens move a document's logits, and how far one rounding of all embeddings does."""
     tokens = subject.tokens(row, number)
     base = subject.evaluated(subject.batch)
-    changed = subject.evaluated(subject.batch | {"input_ids": other_tokens(subject, row, others)})
+    changed = subject.evaluated(subject.batch | {"input_ids": other_tokens(subject, row, replaced)})
     rounded = subject.evaluated(subject.batch, perturbed=True)
     return relative(changed[row, tokens], base[row, tokens]), relative(rounded[row, tokens], base[row, tokens])
 
@@ -644,8 +645,8 @@ def in_numbers(effect: float | None, rounding: float | None) -> str:
 
 
 def spelled(which: Tensor) -> str:
-    found = which.nonzero()[:, 0]
-    return f"{int(found[0])}-{int(found[-1])}"
+    indices = which.nonzero()[:, 0]
+    return f"{int(indices[0])}-{int(indices[-1])}"
 
 
 # Positions ------------------------------------------------------------------------------------------------------------
@@ -698,16 +699,16 @@ def ids_are_wrong(subject: Subject, row: int, tokens: Tensor, base: Tensor) -> b
     In a model whose weights say little yet, or in 16 bits, what wrong ids change is less than rounding may be. But a
     run with the same shapes repeats its numbers: if other ids change any, the model reads them.
     """
-    given = subject.batch.get("position_ids")
-    if not isinstance(given, Tensor) or given.ndim != 2 or given.shape != subject.documents.shape:
+    position_ids = subject.batch.get("position_ids")
+    if not isinstance(position_ids, Tensor) or position_ids.ndim != 2 or position_ids.shape != subject.documents.shape:
         return False
-    ids = given[row, tokens]
+    ids = position_ids[row, tokens]
     if torch.equal(ids - ids[0], torch.arange(len(ids), device=ids.device)):
         return False
-    mended = given.clone()
-    mended[row, tokens] = ids[0] + torch.arange(len(ids), device=ids.device)
+    restarting = position_ids.clone()
+    restarting[row, tokens] = ids[0] + torch.arange(len(ids), device=ids.device)
     noise = (subject.evaluated(subject.batch) - base)[row].abs().max()
-    change = (subject.evaluated(subject.batch | {"position_ids": mended}) - base)[row].abs().max()
+    change = (subject.evaluated(subject.batch | {"position_ids": restarting}) - base)[row].abs().max()
     return bool(change > 4 * noise)
 
 
@@ -722,8 +723,8 @@ def is_length(key: str) -> bool:
 
 def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
     """Ids of a vision-language model against its own rule, document by document, with the pictures of each."""
-    given = subject.batch.get("position_ids")
-    if not isinstance(given, Tensor):
+    position_ids = subject.batch.get("position_ids")
+    if not isinstance(position_ids, Tensor):
         return
     for row, number, tokens, expected in ids_by_rule(subject):
         if isinstance(expected, str):
@@ -731,7 +732,11 @@ def mrope_positions(subject: Subject) -> Iterator[BatchFinding]:
             yield BatchFinding("undecidable", row, int(tokens[0]), text)
             continue
         # a fourth axis in front, where there is one, is the text's own and restarts with each document
-        got = given[-len(expected) :, row, tokens] if given.ndim == 3 else given[row, tokens].expand_as(expected)
+        got = (
+            position_ids[-len(expected) :, row, tokens]
+            if position_ids.ndim == 3
+            else position_ids[row, tokens].expand_as(expected)
+        )
         wrong = got - got[:, :1].amin() != expected - expected[:, :1].amin()
         if wrong.any():
             axis, at = wrong.nonzero()[0].tolist()
@@ -808,33 +813,35 @@ def variants(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
     batch, documents = subject.batch, subject.documents
     mask = batch.get("attention_mask")
     real = documents != PADDING
-    plain = dict(batch)
+    unmasked = dict(batch)
     if isinstance(mask, Tensor):
-        plain = {key: value for key, value in batch.items() if key != "attention_mask"}
+        unmasked = {key: value for key, value in batch.items() if key != "attention_mask"}
     restarting = {"position_ids": starting_over(documents)}
     if not real.all():
         yield "Pass attention_mask, 0 at padding.", {**batch, "attention_mask": real.long()}
     yield "Pass use_cache=False.", {**batch, "use_cache": False}
     if mask is not None and real.all():
-        yield "Leave attention_mask out: it hides nothing, and with it documents are not told apart.", plain
-        yield "Leave attention_mask out and pass use_cache=False.", {**plain, "use_cache": False}
+        yield "Leave attention_mask out: it hides nothing, and with it documents are not told apart.", unmasked
+        yield "Leave attention_mask out and pass use_cache=False.", {**unmasked, "use_cache": False}
     if documents.amax(-1).max() > 0 and (four := text_and_mrope_ids(subject)) is not None:
-        said = (
+        remedy = (
             "Pass position_ids (4, sequences, tokens): from 0 in each document, then get_rope_index of each document;"
         )
-        yield f"{said} and use_cache=False.", {**plain, "position_ids": four, "use_cache": False}
+        yield f"{remedy} and use_cache=False.", {**unmasked, "position_ids": four, "use_cache": False}
     elif documents.amax(-1).max() > 0:
         yield "Pass position_ids that begin at 0 in each document.", {**batch, **restarting}
-        said = "Pass position_ids that begin at 0 in each document, no attention_mask, and use_cache=False."
-        yield said, {**plain, **restarting, "use_cache": False}
+        remedy = "Pass position_ids that begin at 0 in each document, no attention_mask, and use_cache=False."
+        yield remedy, {**unmasked, **restarting, "use_cache": False}
     if documents.amax(-1).max() > 0:
         same = (documents[:, :, None] == documents[:, None, :]) & real[:, None, :]
         if subject.is_causal():
             same &= torch.ones_like(same[0]).tril()
         dtype = next((p.dtype for p in parameters_of(subject.inner)), torch.float32)
         bias = torch.zeros(same.shape, dtype=dtype, device=same.device).masked_fill(~same, torch.finfo(dtype).min)
-        said = "Pass attention_mask (sequences, 1, queries, keys), the lowest number between documents, 0 within them."
-        yield said, {**plain, "attention_mask": bias[:, None], "use_cache": False}
+        remedy = (
+            "Pass attention_mask (sequences, 1, queries, keys), the lowest number between documents, 0 within them."
+        )
+        yield remedy, {**unmasked, "attention_mask": bias[:, None], "use_cache": False}
 
 
 def starting_over(documents: Tensor) -> Tensor:
@@ -849,29 +856,29 @@ def parameters_of(model: Any) -> Iterator[nn.Parameter]:
     return model.parameters() if isinstance(model, nn.Module) else iter(())
 
 
-def remedy_for(subject: Subject, row: int, tokens: Tensor, others: Tensor) -> str:
+def remedy_for(subject: Subject, row: int, tokens: Tensor, replaced: Tensor) -> str:
     """The first way of `variants` in which the tokens no longer read the others; each is tried."""
-    for said, batch in variants(subject):
+    for remedy, batch in variants(subject):
         try:
-            if not reads(subject, batch, row, tokens, others):
-                return said
+            if not reads(subject, batch, row, tokens, replaced):
+                return remedy
         except Exception:  # a way that this model does not take is no remedy
             continue
     return "Give each document a sequence of its own: no other arguments that were tried separate them."
 
 
-def reads(subject: Subject, batch: Mapping[str, Any], row: int, tokens: Tensor, others: Tensor) -> bool:
+def reads(subject: Subject, batch: Mapping[str, Any], row: int, tokens: Tensor, replaced: Tensor) -> bool:
     """Whether the logits of some tokens depend on others: by their gradient, else by a change of the others."""
     try:
         with torch.enable_grad():
             part = subject.logits(batch)[row, tokens].float()
             if subject.leaf is not None and part.grad_fn is not None:
                 (grad,) = torch.autograd.grad((part * torch.randn_like(part)).sum(), subject.leaf)
-                return bool((grad[row].abs().amax(-1) != 0)[others].any())
+                return bool((grad[row].abs().amax(-1) != 0)[replaced].any())
     except (NotImplementedError, RuntimeError):  # no pass backward: what fails for another reason fails again below
         pass
     base, again = (subject.evaluated(batch)[row, tokens] for _ in range(2))
-    changed = subject.evaluated({**batch, "input_ids": other_tokens(subject, row, others)})[row, tokens]
+    changed = subject.evaluated({**batch, "input_ids": other_tokens(subject, row, replaced)})[row, tokens]
     return relative(changed, base) > 4 * relative(again, base)
 
 
@@ -882,18 +889,18 @@ def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tens
         "Pass position_ids that begin at 0 in each document.": starting_over(subject.documents),
         "Leave position_ids out: the model counts by itself, and not from where these begin.": None,
     }
-    for said, ids in ways.items():
+    for remedy, ids in ways.items():
         try:
             got = subject.evaluated(without if ids is None else {**without, "position_ids": ids})[row, tokens]
         except Exception:  # a way that this model does not take is no remedy
             continue
         if relative(got, alone) <= ROUNDING * max(rounding, torch.finfo(torch.float32).eps):
-            return said
+            return remedy
     return ""
 
 
 def moved(finding: BatchFinding, rows: list[int]) -> BatchFinding:
     """A finding with its row counted in the whole batch."""
-    whole = rows[finding.row]
-    text = finding.text.replace(f"sequence {finding.row},", f"sequence {whole},", 1)
-    return BatchFinding(**{**finding.__dict__, "row": whole, "text": text})
+    row = rows[finding.row]
+    text = finding.text.replace(f"sequence {finding.row},", f"sequence {row},", 1)
+    return BatchFinding(**{**finding.__dict__, "row": row, "text": text})

@@ -61,19 +61,19 @@ def records(device: torch.device, *, seconds: float = 180.0, timings: bool = Tru
 
 def versions(device: torch.device) -> Record:
     """What ran where."""
-    found: Record = {"kind": "versions", "python": platform.python_version(), "torch": torch.__version__}
+    versions: Record = {"kind": "versions", "python": platform.python_version(), "torch": torch.__version__}
     for package in ("posenc", "triton"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
+            versions[package] = None
     if device.type == "cuda":
         of = torch.cuda.get_device_properties(device)
-        return found | {
+        return versions | {
             "device": of.name, "capability": f"{of.major}.{of.minor}", "multiprocessors": of.multi_processor_count,
             "shared_memory": getattr(of, "shared_memory_per_block_optin", None), "cuda": torch.version.cuda,
         }  # fmt: skip
-    return found | {"device": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+    return versions | {"device": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
 
 
 def kinds() -> list[Kind]:
@@ -86,22 +86,22 @@ def kinds() -> list[Kind]:
         ("slopes", "causal", "padding"), ("row", "sink", "causal", "window"), ("gates", "causal", "padding"),
         ("network", "causal", "padding"), ("causal", "documents", "softcap"),
     ]  # fmt: skip
-    found = []
+    kinds = []
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        found += [Kind("few queries", flags, dtype, 128, 128, False) for flags in few]
-        found += [Kind("softmax", flags, dtype, 128, 128, True) for flags in modes]
-        found += [Kind("softmax", ("row", "causal"), dtype, 64, 64, True)]
-        found += [Kind("softmax", ("gates", "causal"), dtype, 192, 128, True)]
-        found += [Kind("sticks", ("own", "causal"), dtype, 128, 128, True)]
-        found += [Kind("counts", ("causal",), dtype, 128, 128, True)]
-    return found
+        kinds += [Kind("few queries", flags, dtype, 128, 128, False) for flags in few]
+        kinds += [Kind("softmax", flags, dtype, 128, 128, True) for flags in modes]
+        kinds += [Kind("softmax", ("row", "causal"), dtype, 64, 64, True)]
+        kinds += [Kind("softmax", ("gates", "causal"), dtype, 192, 128, True)]
+        kinds += [Kind("sticks", ("own", "causal"), dtype, 128, 128, True)]
+        kinds += [Kind("counts", ("causal",), dtype, 128, 128, True)]
+    return kinds
 
 
 def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
     """A record for each kind of calls; a check that ends its process is a fault like any other."""
     workers = max(1, min(8, (os.cpu_count() or 1) // 2))
     context = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
+    running_before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1)
     waiting = {pool.submit(checked, kind, str(device)): kind for kind in kinds()}
     try:
@@ -118,7 +118,7 @@ def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
             yield record | {"status": "right" if fault is None else "wrong", "fault": fault}
     finally:  # what still compiles when time is up would be timed along
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - others:
+        for child in set(multiprocessing.active_children()) - running_before:
             child.terminate()
 
 

@@ -1,6 +1,6 @@
 """PyTorch's FlexAttention: a softmax kernel made for each sum of terms, for GPUs.
 
-function of the distance     a row of numbers a head, read at n + queries − 1, whoever's it is
+function of the distance     a row of numbers a head, read at n + queries − 1, from any encoding
 term per key                 one number a head and key
 decay by gates               running sums C in float64, given as float32 pairs: (C_i − C_j) of both parts. The
                              first parts of near sums differ exactly, those of far ones by a relative 6e-8, so
