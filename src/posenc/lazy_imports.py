@@ -20,12 +20,12 @@ def lazy_names(
     Args:
         package: its name, ``__name__``.
         homes: names, separated by spaces, by the module that has them.
-        submodules: names of modules in the package, which its users reach as attributes, beside the homes in it.
+        submodules: names of modules in the package, reached as attributes, in addition to the homes in it.
         aliases: other names of these names.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
-    own = {module.rpartition(".")[2] for module in homes if module.rpartition(".")[0] == package}
-    modules, other_names = {*submodules.split(), *own}, aliases or {}
+    inner = {module.rpartition(".")[2] for module in homes if module.rpartition(".")[0] == package}
+    modules, other_names = {*submodules.split(), *inner}, aliases or {}
 
     def get(name: str) -> Any:
         canonical = other_names.get(name, name)

@@ -50,10 +50,10 @@ def param_groups(model: nn.Module, *, lr: float, weight_decay: float = 0.1) -> l
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("model must have parameters that are trained, got none")
-    others = [parameter for parameter in trained if parameter not in multipliers]
+    unscaled = [parameter for parameter in trained if parameter not in multipliers]
     groups = [
-        {"name": "matrices", "params": [p for p in others if p.ndim >= 2], "lr": lr, "weight_decay": weight_decay},
-        {"name": "vectors", "params": [p for p in others if p.ndim < 2], "lr": lr, "weight_decay": 0.0},
+        {"name": "matrices", "params": [p for p in unscaled if p.ndim >= 2], "lr": lr, "weight_decay": weight_decay},
+        {"name": "vectors", "params": [p for p in unscaled if p.ndim < 2], "lr": lr, "weight_decay": 0.0},
     ]
     for multiplier in sorted(set(multipliers.values())):
         of_rate = [p for p in trained if multipliers.get(p) == multiplier]

@@ -30,8 +30,8 @@ def run(options: Namespace) -> int:
         sys.stdout.write((json.dumps(record) if options.as_json else line_of(record)) + "\n")
         sys.stdout.flush()
     if not options.as_json:
-        said = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-        sys.stdout.write(f"checks: {said}\n")
+        summary = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+        sys.stdout.write(f"checks: {summary}\n")
     return FAULT if counts["wrong"] else OK
 
 

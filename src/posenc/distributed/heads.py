@@ -70,7 +70,7 @@ def _share_out(encoding: Encoding, mesh: DeviceMesh) -> None:
     share = _share_of_rank(encoding, mesh)
     axes = dict(_named_axes(encoding, ""))
     num_kv_heads = getattr(encoding, "num_kv_heads", None)
-    whole = copy.deepcopy(encoding).to("meta")
+    full = copy.deepcopy(encoding).to("meta")
     values = {name: parameter.detach() for name, parameter in encoding.named_parameters()}
     trained = {name: parameter.requires_grad for name, parameter in encoding.named_parameters()}
     encoding._keep_heads(share)
@@ -87,7 +87,7 @@ def _share_out(encoding: Encoding, mesh: DeviceMesh) -> None:
     readers.setdefault(encoding, {})
     for module, cuts in readers.items():
         module.__class__ = _class_of_rank(type(module), cuts, mesh, root=module is encoding)
-    vars(encoding)["_whole"] = (whole,)
+    vars(encoding)["_whole"] = (full,)
 
 
 def _share_of_rank(encoding: Encoding, mesh: DeviceMesh) -> HeadShare:
@@ -181,11 +181,11 @@ def _reset_parameters(self: Encoding) -> None:
     (meta,) = vars(self)["_whole"]
     parameters = dict(self.named_parameters())
     device = next((p.device for p in parameters.values()), torch.device("cpu"))
-    whole = copy.deepcopy(meta).to_empty(device=device)
-    for module in whole.modules():
-        if module is whole or isinstance(module, Encoding):
+    full = copy.deepcopy(meta).to_empty(device=device)
+    for module in full.modules():
+        if module is full or isinstance(module, Encoding):
             reset = getattr(module, "reset_parameters", None)
             if reset is not None:
                 reset()
-    for name, value in whole.named_parameters():
+    for name, value in full.named_parameters():
         assign(parameters[name], value.detach())

@@ -160,17 +160,17 @@ def kernels_not_run(model: nn.Module) -> list[str]:
 def shrink_layers(text: Any) -> None:
     """Keep the first layer of each kind, two layers at least."""
     kinds = list(getattr(text, "layer_types", None) or [])
-    kept = sorted(kinds.index(kind) for kind in dict.fromkeys(kinds)) or [0]
-    kept += [i for i in range(text.num_hidden_layers) if i not in kept][: max(0, 2 - len(kept))]
+    selected = sorted(kinds.index(kind) for kind in dict.fromkeys(kinds)) or [0]
+    selected += [i for i in range(text.num_hidden_layers) if i not in selected][: max(0, 2 - len(selected))]
     for name in ("layer_types", "mlp_layer_types", "no_rope_layers", "layers_block_type"):
-        if isinstance(value := getattr(text, name, None), list) and len(value) >= max(kept) + 1:
+        if isinstance(value := getattr(text, name, None), list) and len(value) >= max(selected) + 1:
             try:
-                setattr(text, name, [value[i] for i in kept])
+                setattr(text, name, [value[i] for i in selected])
             except AttributeError:  # derived from another key
                 continue
     if isinstance(indices := getattr(text, "attn_layer_indices", None), list):
         text.attn_layer_indices = [1] if indices else []
-    text.num_hidden_layers = len(kept)
+    text.num_hidden_layers = len(selected)
 
 
 def shrink_widths(config: Any) -> None:

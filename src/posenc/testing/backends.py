@@ -208,11 +208,11 @@ def distance_structure(case: Case) -> None:
             flat = encoding.of_distance(distance.flatten())
             assert flat is not None
             expect_close("of_distance (any,)", flat, structure.flatten(1))
-        found = encoding.lookup(7, 90, like=q_pos)
-        if found is not None:
+        lookup = encoding.lookup(7, 90, like=q_pos)
+        if lookup is not None:
             row = encoding.of_distance(torch.arange(6, -90, -1, dtype=torch.float64))
             assert row is not None, "a bias with a table states of_distance"
-            expect_close("lookup", found.table[:, found.entries.long()].to(row.dtype), row, tolerance=1e-6)
+            expect_close("lookup", lookup.table[:, lookup.entries.long()].to(row.dtype), row, tolerance=1e-6)
         slopes = encoding.distance_slopes(like=q_pos)
         if slopes is not None:
             assert structure is not None, "a bias with slopes states of_distance"
