@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser]
 PAGES = (
     "index.html", "readme.html", "learn/06-rotation.html", "learn/11-pictures.html", "learn/12-comparing.html",
     "methods/yarn.html", "methods/stick-breaking.html", "methods/fox.html", "decision.html", "table.html",
-    "models.html", "rope-vs-alibi-vs-t5.html", "interpolation.html", "combinations.html", "quickstart.html",
-    "pitfalls.html", "findings.html", "results/quick/table.html", "reference/posenc.html",
+    "models.html", "rope-vs-alibi-vs-t5.html", "learn/10-context-extension.html", "combinations.html",
+    "quickstart.html", "pitfalls.html", "findings.html", "results/quick/table.html", "reference/posenc.html",
 )  # fmt: skip
 
 

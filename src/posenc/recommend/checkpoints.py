@@ -31,15 +31,15 @@ FACTS = (
            {**_OLD, "plan": "extend", "kind": _PLANNED, "tune": tune, "task": _USED_WHOLE})
       for tune, then in ((False, ""), (True, "; then fine-tune DIR at {length} tokens."))),
     Rule("default", "Change nothing: {length} tokens are within the training length, and every scaling changes what "
-         "the model was trained with.", "by definition", ("docs/interpolation.md",),
+         "the model was trained with.", "by definition", ("docs/rotary.md",),
          {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS), "declares": False}),
     Rule("note", "{notes}.", "by definition", ("docs/extend.md",), {**_OLD, "noted": True, "kind": _PLANNED}),
     Rule("note", "{windowed} layers attend within a window of {window} tokens: what lies outside reaches a token only "
          "through the layers in between, so do not expect exact retrieval of it.", "by definition",
-         ("docs/interpolation.md",), {**_OLD, "window": {"above": 0}}),
+         ("docs/extend.md",), {**_OLD, "window": {"above": 0}}),
     Rule("note", "The slowest pair of this base completes a rotation after {slowest} tokens, before the {length} that "
          "are wanted: distances beyond meet angles of nearer ones in every pair. Test retrieval there, or start from a "
-         "checkpoint with a larger base.", "by definition", ("docs/interpolation.md",),
+         "checkpoint with a larger base.", "by definition", ("docs/rotary.md",),
          {**_TEXT, "plan": "reached", "turns": True}),
     Rule("note", "This supposes RoPE. Give the config.json: a learned table (BERT) ends at its last row, and a bias by "
          "distance (T5) or ALiBi has no frequencies to scale.", "by definition",
