@@ -64,7 +64,7 @@ def place_parameters(module: nn.Module, device: object, dtype: object, *, given:
 
 
 def _modules_in(value: object) -> Iterator[nn.Module]:
-    """The modules of an argument: itself, or those of a sequence of sequences."""
+    """The modules of an argument: itself, or the modules in nested sequences."""
     if isinstance(value, nn.Module):
         yield value
     elif isinstance(value, list | tuple):

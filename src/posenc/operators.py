@@ -29,7 +29,7 @@ def operator_with_backward(
     """``forward`` as the operator ``posenc::name``, with first derivatives.
 
     Args:
-        name: of the operator; that of its backward pass is ``name`` and "_backward".
+        name: of the operator; its backward pass is ``name`` with "_backward" appended.
         forward: what it computes, of tensors and plain values; its annotations are the operator's schema.
         backward: ``backward(*gradients of the results, *kept)``, the gradient of the first input or a tuple of those of
             the first inputs, or one list of them where the first input is a list of tensors.

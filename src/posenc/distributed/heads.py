@@ -33,8 +33,8 @@ class HeadParallel(ParallelStyle):
     does. Modules outside of posenc that read parameters of the encoding see this rank's part.
 
     Raises:
-        ValueError: where heads are no multiple of the mesh's size, for a mesh of several axes, for encodings in which
-            heads speak to each other, and for those that act on embeddings, which have no heads.
+        ValueError: where heads are not a multiple of the mesh's size, for a mesh of several axes, for encodings whose
+            heads interact, and for embeddings, which have no heads.
 
     >>> import torch.distributed as dist
     >>> from torch.distributed.device_mesh import init_device_mesh
@@ -66,7 +66,7 @@ class _OfRank:
 
 
 def _share_out(encoding: Encoding, mesh: DeviceMesh) -> None:
-    """Make an encoding that of the rank's heads."""
+    """Reduce an encoding to the heads of the rank."""
     share = _share_of_rank(encoding, mesh)
     axes = dict(_named_axes(encoding, ""))
     num_kv_heads = getattr(encoding, "num_kv_heads", None)

@@ -68,7 +68,7 @@ def flattening() -> Curves:
 
 
 def interpolation() -> Curves:
-    """Positions of a text that is longer than those of training, as they are and scaled."""
+    """Positions of a sequence that is longer than the training length, as they are and scaled."""
     last = FACTOR * TRAINED
     tokens = [float(p) for p in range(0, last + 1, TRAINED // 4)]
     return Curves(

@@ -123,7 +123,7 @@ class MixedRoPE(PerHeadRotation):
         return self._all_first()[self._kept]
 
     def _all_first(self) -> Tensor:
-        """Those of the whole encoding, of which this may be some heads."""
+        """The initial frequencies of the whole encoding, of which this may be some heads."""
         heads, axes, pairs = self._begun_for, self.axes, self.head_dim // 2
         if self.given is not None:
             return torch.tensor(self.given, dtype=torch.float64, device="cpu")

@@ -60,7 +60,7 @@ class ForgetGate(ScoreEncoding):
         dim: width of the layer's input.
         num_heads: query heads.
         kind: ``"data"`` gates depend on the token, ``"bias"`` are learned numbers, ``"fixed"`` are given ones;
-            ``"bidirectional"`` gates are those of "data" and further ones for keys after the query, for
+            ``"bidirectional"`` has the gates of "data" and further ones for keys after the query, for
             ``causal=False``; ``"rows"`` reads query and key, causal only. Queries are the last of the keys in both.
         decay_time: tokens after which a head has forgotten all but 1/e, from the first head's to the last one's, spaced
             evenly in their logarithms. Where "bias" starts (default: gates of 1/2) and where "fixed" stays; not for

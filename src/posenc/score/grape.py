@@ -7,7 +7,7 @@
     contextual        s_ij = scale · R(−phase_i) q_i · R(−phase_j) k_j,   theta_j = exp(log_theta_j)
     GRAPE-M           phase_t = Σ_{l < t} sigmoid((weight · x_l + bias) / omega_scale)
 
-slope those of ALiBi; u and v one vector a query head, of length one where ``normalized``; x the layer's input. In
+slope as in ALiBi; u and v one vector a query head, of length one where ``normalized``; x the layer's input. In
 GRAPE-AP p_t is what a projection makes of x, one for each query head, or the keys themselves (tie="key"), p̂ its
 root-mean-square norm, without weights, and R turns every pair (c, c + d_p/2) by one radian a position. The contextual
 form has one phase for all heads, or one a key head. Biases are built by blocks of queries.

@@ -304,7 +304,7 @@ class KVCache:
     def keep(self, indices: Tensor, encodings: Sequence[Encoding], *, close_up: bool = False) -> None:
         """Forget all tokens but some: later calls are those under a mask that hides the others.
 
-        The memory is that of the tokens that stay. A later ``mask`` is over the keys that are kept.
+        Only the tokens that stay take memory. A later ``mask`` covers the keys that are kept.
 
         Args:
             indices: of tokens in the cache, 0 … len − 1, each once: ``(count,)`` for all rows, ``(batch, count)`` row
