@@ -2,9 +2,9 @@
 
 The idea: a rotation acts on q and k alone, so all rotations of a list are applied once, before a backend is chosen, and
 every backend serves them at no cost of its own. Length-dependent spectra (dynamic NTK, LongRoPE, CLEX) need more than a
-token's position: how many tokens a sequence spans. The span counts the sequence's own visible keys, for each document of a
-packed sequence: never the batch, nor keys that no query attends to. The invariant is that neither the other sequences
-of a batch nor padding change a sequence.
+token's position: how many tokens a sequence spans. The span counts the sequence's own visible keys, document by
+document where it is packed: never the batch, nor keys that no query attends to. The invariant is that neither the other
+sequences of a batch nor padding change a sequence.
 """
 
 from __future__ import annotations

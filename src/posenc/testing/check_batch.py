@@ -125,7 +125,8 @@ def check_batch(
             the batch says: document ids (``seq_idx``, ``segments``), cumulative lengths (``cu_seq_lens_q``), a mask
             that counts documents, positions that restart; else each row is one document. Padding is where a two-axis
             ``attention_mask`` is 0.
-        causal: whether a token attends only to itself and earlier tokens; by default by the model's class and configuration.
+        causal: whether a token attends only to itself and earlier tokens; by default as the model's class and
+            configuration say.
         labels_are_shifted: whether ``labels[t]`` is the token after ``t`` already; transformers' models shift by
             themselves.
         embedding: the module that embeds the tokens, where the model has no ``get_input_embeddings``; by default its
