@@ -217,7 +217,7 @@ def run_blocks(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own. An ``sh`` block has commands whose output is not shown: `TRIALS` and `STAND_INS` say what becomes of each.
     """
     names: dict[str, object] = {"__name__": page.stem}
-    made: set[str] = set()
+    environments: set[str] = set()
     printed = ""
     for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if language == "python":
@@ -231,7 +231,7 @@ def run_blocks(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
         elif language == "sh":
             for line in text.replace("\\\n", " ").splitlines():
                 for part in filter(None, shlex.join(shlex.split(line, comments=True)).split(" '&&' ")):
-                    run_shell(shlex.split(part), made, capsys)
+                    run_shell(shlex.split(part), environments, capsys)
         elif language == "console":
             for command, shown in commands(text):
                 printed = printed_by(shlex.split(command), capsys)
@@ -240,11 +240,11 @@ def run_blocks(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert language == "json", f"{page.name}: a block of commands says sh or console, got {language!r}"
 
 
-def run_shell(words: list[str], made: set[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Run one command of an ``sh`` block, or see that it can be run; ``made``: environments that its section makes."""
+def run_shell(words: list[str], environments: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Run one command of an ``sh`` block, or see that it can be run; ``environments``: made by the section so far."""
     program, *rest = words
     environment, _, program = program.rpartition("/bin/")
-    assert not environment or environment in made
+    assert not environment or environment in environments
     command = " ".join([program, *rest])
     if program == "posenc":
         trial = TRIALS[command]
@@ -258,9 +258,9 @@ def run_shell(words: list[str], made: set[str], capsys: pytest.CaptureFixture[st
         assert rest[0] == "install"
         assert "-c" not in rest or (ROOT / rest[rest.index("-c") + 1]).is_file()
     elif [program, *rest[:2]] == ["python3", "-m", "venv"]:
-        made.add(rest[2])
+        environments.add(rest[2])
     elif program == "source":
-        assert rest[0].removesuffix("/bin/activate") in made
+        assert rest[0].removesuffix("/bin/activate") in environments
     elif program == "pytest":
         assert command == "pytest -n auto"
         assert 'session.run("pytest", "-n", "auto"' in (ROOT / "noxfile.py").read_text()

@@ -62,27 +62,27 @@ def inputs() -> dict[str, Tensor]:
     return {name: torch.randn(shape, generator=source, dtype=torch.float64) for name, shape in draw.items()}
 
 
-def called(encodings: Sequence[Encoding], given: dict[str, Tensor], heads: slice, keys: slice) -> dict[str, Tensor]:
+def called(encodings: Sequence[Encoding], tensors: dict[str, Tensor], heads: slice, keys: slice) -> dict[str, Tensor]:
     """Results and gradients of some heads' attention."""
     axes = max([1, *(e.axes for e in encodings)])
     leaves = {
-        "q": given["q"][:, heads].clone().requires_grad_(), "k": given["k"][:, keys].clone().requires_grad_(),
-        "v": given["v"][:, keys].clone().requires_grad_(), "x": given["x"].clone().requires_grad_(),
+        "q": tensors["q"][:, heads].clone().requires_grad_(), "k": tensors["k"][:, keys].clone().requires_grad_(),
+        "v": tensors["v"][:, keys].clone().requires_grad_(), "x": tensors["x"].clone().requires_grad_(),
     }  # fmt: skip
     places = Case("places", lambda: ALiBi(1)).positions(torch.arange(TOKENS))
     if axes > 1:
         places = torch.stack([torch.arange(TOKENS) // 3, *[torch.arange(TOKENS) % 3] * (axes - 1)], -1)
     out = attention(**leaves, encodings=encodings, q_pos=places, k_pos=places, causal=True)
-    (out * given["loss"][:, heads]).sum().backward()
+    (out * tensors["loss"][:, heads]).sum().backward()
     return {"out": out.detach()} | {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
 
 
-def joined(whole: Tensor, parts: list[Tensor], where: HeadAxis | None, own: bool) -> Tensor:
+def joined(full: Tensor, parts: list[Tensor], where: HeadAxis | None, per_query_head: bool) -> Tensor:
     """Parts of the ranks along their heads; what is of all heads is summed, or, where it is a value, the same."""
     if where is None:
-        return sum(parts[1:], parts[0]) if not own else parts[0]
+        return sum(parts[1:], parts[0]) if not per_query_head else parts[0]
     by_head = [part.unflatten(where.axis, (where.repeats, -1, 1)) for part in parts]
-    count = whole.shape[where.axis] // where.repeats
+    count = full.shape[where.axis] // where.repeats
     together = torch.cat(by_head, where.axis + 1)
     assert together.shape[where.axis + 1] == count
     return together.flatten(where.axis, where.axis + 2)
@@ -92,19 +92,21 @@ def check(make: Case, ranks: Sequence[tuple[int, int]]) -> None:
     """The shares' results and gradients are those of the whole, and their parameters parts of its."""
     encodings = make.make(torch.float64, sizes=SIZES)
     encodings = [e.train() for e in encodings]
-    given, group = inputs(), HEADS // KV_HEADS
-    whole = called(encodings, given, slice(None), slice(None))
-    found: list[dict[str, Tensor]] = []
+    tensors, group = inputs(), HEADS // KV_HEADS
+    full = called(encodings, tensors, slice(None), slice(None))
+    by_share: list[dict[str, Tensor]] = []
     shares: list[list[Encoding]] = []
     for start, stop in ranks:
         share = [e.heads(start, stop, num_heads=HEADS) for e in encodings]
         keys = slice(start // group, (stop - 1) // group + 1)
-        found.append(called(share, given, slice(start, stop), keys))
+        by_share.append(called(share, tensors, slice(start, stop), keys))
         shares.append(share)
     for name in ("out", "q"):
-        torch.testing.assert_close(torch.cat([part[name] for part in found], 1), whole[name], rtol=1e-9, atol=1e-9)
-    if "x" in whole:
-        torch.testing.assert_close(joined(given["x"], [p["x"] for p in found], None, own=False), whole["x"])
+        torch.testing.assert_close(torch.cat([part[name] for part in by_share], 1), full[name], rtol=1e-9, atol=1e-9)
+    if "x" in full:
+        torch.testing.assert_close(
+            joined(tensors["x"], [p["x"] for p in by_share], None, per_query_head=False), full["x"]
+        )
     for i, encoding in enumerate(encodings):
         inner = {f"{n}.{name}" if n else name: axis for n, m in encoding.named_modules() if isinstance(m, Encoding)
                  for name, axis in m.head_axes().items()}  # fmt: skip
@@ -115,11 +117,14 @@ def check(make: Case, ranks: Sequence[tuple[int, int]]) -> None:
             if where is not None and where.of_keys and whole_kv != sum(s[i].num_kv_heads for s in shares):
                 continue  # key heads on several ranks
             torch.testing.assert_close(
-                joined(parameter, [p.detach() for p in parts], where, own=True), parameter.detach()
+                joined(parameter, [p.detach() for p in parts], where, per_query_head=True), parameter.detach()
             )
             if parameter.grad is not None:
                 gradient = joined(
-                    parameter, [torch.zeros_like(p) if p.grad is None else p.grad for p in parts], where, own=False
+                    parameter,
+                    [torch.zeros_like(p) if p.grad is None else p.grad for p in parts],
+                    where,
+                    per_query_head=False,
                 )
                 torch.testing.assert_close(gradient, parameter.grad, rtol=1e-9, atol=1e-9)
 
@@ -144,8 +149,8 @@ def test_shares_of_shares(name: str) -> None:
     encoding = Case.from_catalogue(name).make(torch.float64, sizes=SIZES)[0]
     once, twice = encoding.heads(6, 9), encoding.heads(3, 12).heads(3, 6)
     assert str(once) == str(twice)
-    for one, other in zip(once.parameters(), twice.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
+    for first, other in zip(once.parameters(), twice.parameters(), strict=True):
+        torch.testing.assert_close(first, other)
 
 
 def test_initial_values_are_the_wholes() -> None:
@@ -155,31 +160,31 @@ def test_initial_values_are_the_wholes() -> None:
         ("fox", {"kind": "bias", "decay_time": (2.0, 50.0)}),
         ("mixed", {"directions": "golden"}),
     ):
-        whole = Case.from_catalogue(name, options).fresh(sizes=SIZES)[0]
+        full = Case.from_catalogue(name, options).fresh(sizes=SIZES)[0]
         with torch.device("meta"):
             share = Case.from_catalogue(name, options).fresh(sizes=SIZES)[0].heads(3, 9)
         share.to_empty(device="cpu").reset_parameters()  # type: ignore[operator]
-        expected = whole.heads(3, 9)
-        for one, other in zip(share.parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(one, other)
+        expected = full.heads(3, 9)
+        for first, other in zip(share.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(first, other)
 
 
 def test_slopes_of_heads_that_are_no_power_of_two() -> None:
-    whole = ALiBi(12)
-    assert whole.heads(0, 6).slopes + whole.heads(6, 12).slopes == whole.slopes
-    assert whole.heads(0, 6).slopes != ALiBi(6).slopes
+    full = ALiBi(12)
+    assert full.heads(0, 6).slopes + full.heads(6, 12).slopes == full.slopes
+    assert full.heads(0, 6).slopes != ALiBi(6).slopes
 
 
 def test_a_share_owns_its_parameters() -> None:
-    whole = T5Bias(8)
-    share = whole.heads(2, 4)
+    full = T5Bias(8)
+    share = full.heads(2, 4)
     with torch.no_grad():
         share.weight.zero_()
-    assert bool((whole.weight != 0).all())
-    whole.weight.requires_grad_(False)
+    assert bool((full.weight != 0).all())
+    full.weight.requires_grad_(False)
     assert share.weight.requires_grad
-    assert not whole.heads(2, 4).weight.requires_grad
-    assert share.load_state_dict({"weight": whole.weight[:, 2:4]}).missing_keys == []
+    assert not full.heads(2, 4).weight.requires_grad
+    assert share.load_state_dict({"weight": full.weight[:, 2:4]}).missing_keys == []
 
 
 @pytest.mark.parametrize(
@@ -188,9 +193,9 @@ def test_a_share_owns_its_parameters() -> None:
 )
 def test_whole_encodings_refuse_local_heads(recipe: str, options: dict[str, object]) -> None:
     encodings = Case.from_catalogue(recipe, options).make(torch.float64, sizes=SIZES)
-    given = inputs()
+    tensors = inputs()
     with pytest.raises(ValueError, match=r"heads\(start, stop\)"):
-        called(encodings, given, slice(0, 3), slice(0, 1))
+        called(encodings, tensors, slice(0, 3), slice(0, 1))
 
 
 def test_wrong_shares_are_refused() -> None:
@@ -223,7 +228,7 @@ class OwnBases(nn.Module):
 
 
 def test_scalings_with_bases_a_head() -> None:
-    whole = RoPE(8, scaling=MultiScale(12, num_kv_heads=4))
-    torch.testing.assert_close(whole.heads(6, 9).spectrum().theta, whole.spectrum().theta[6:9], rtol=0, atol=0)
+    full = RoPE(8, scaling=MultiScale(12, num_kv_heads=4))
+    torch.testing.assert_close(full.heads(6, 9).spectrum().theta, full.spectrum().theta[6:9], rtol=0, atol=0)
     with pytest.raises(ValueError, match="cannot be cut"):
         RoPE(8, scaling=OwnBases()).heads(0, 1)

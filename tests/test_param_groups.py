@@ -20,19 +20,19 @@ def model() -> nn.ModuleList:
 
 
 def test_every_parameter_once() -> None:
-    whole = model()
-    groups = param_groups(whole, lr=0.01, weight_decay=0.2)
+    network = model()
+    groups = param_groups(network, lr=0.01, weight_decay=0.2)
     grouped = [p for group in groups for p in group["params"]]
     assert len({id(p) for p in grouped}) == len(grouped)
-    assert {id(p) for p in grouped} == {id(p) for p in whole.parameters()}
+    assert {id(p) for p in grouped} == {id(p) for p in network.parameters()}
     of = {id(p): group for group in groups for p in group["params"]}
-    assert of[id(whole[0].weight)]["weight_decay"] == 0.2
-    assert of[id(whole[2].q_norm.weight)]["weight_decay"] == 0.0
-    bias = of[id(whole[2].encodings[1].weight)]
-    assert of[id(whole[0].weight)]["lr"] == 0.01
+    assert of[id(network[0].weight)]["weight_decay"] == 0.2
+    assert of[id(network[2].q_norm.weight)]["weight_decay"] == 0.0
+    bias = of[id(network[2].encodings[1].weight)]
+    assert of[id(network[0].weight)]["lr"] == 0.01
     assert (bias["weight_decay"], bias["lr"]) == (0.0, pytest.approx(0.3))
-    assert of[id(whole[1].table)]["weight_decay"] == 0.0
-    assert of[id(whole[1].table)]["lr"] == pytest.approx(0.01 * Learned.lr_multiplier)
+    assert of[id(network[1].table)]["weight_decay"] == 0.0
+    assert of[id(network[1].table)]["lr"] == pytest.approx(0.01 * Learned.lr_multiplier)
 
 
 def test_no_encoding_decays() -> None:
@@ -40,34 +40,34 @@ def test_no_encoding_decays() -> None:
     encodings: list[Encoding] = []
     for name in list_encodings():
         encodings += [] if name == "nope" else Case.from_catalogue(name).make()
-    whole = nn.ModuleList([nn.Linear(4, 4), *encodings])
-    before = {name: p.detach().clone() for name, p in whole.named_parameters()}
-    optimizer = torch.optim.AdamW(param_groups(whole, lr=0.01))
-    for parameter in whole.parameters():
+    network = nn.ModuleList([nn.Linear(4, 4), *encodings])
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    optimizer = torch.optim.AdamW(param_groups(network, lr=0.01))
+    for parameter in network.parameters():
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     optimizer.step()
-    moved = {name for name, p in whole.named_parameters() if not torch.equal(p, before[name])}
+    moved = {name for name, p in network.named_parameters() if not torch.equal(p, before[name])}
     assert moved == {"0.weight"}
 
 
 def test_inner_encodings_and_frozen_parameters() -> None:
-    whole = DAPE(T5Bias(4))
-    rates = {group["lr"] for group in param_groups(whole, lr=1.0)}
+    encoding = DAPE(T5Bias(4))
+    rates = {group["lr"] for group in param_groups(encoding, lr=1.0)}
     assert rates == {DAPE.lr_multiplier}
-    whole.bias.weight.requires_grad_(False)
-    assert all(p is not whole.bias.weight for group in param_groups(whole, lr=1.0) for p in group["params"])
+    encoding.bias.weight.requires_grad_(False)
+    assert all(p is not encoding.bias.weight for group in param_groups(encoding, lr=1.0) for p in group["params"])
     with pytest.raises(ValueError, match="trained"):
-        param_groups(whole.requires_grad_(False), lr=1.0)
+        param_groups(encoding.requires_grad_(False), lr=1.0)
     with pytest.raises(ValueError, match="lr"):
-        param_groups(whole, lr=-1.0)
+        param_groups(encoding, lr=-1.0)
 
 
 def test_a_step_trains() -> None:
     torch.manual_seed(0)
-    whole = SelfAttention(32, 4, encodings=[T5Bias(4)])
-    optimizer = torch.optim.AdamW(param_groups(whole, lr=1e-3))
+    layer = SelfAttention(32, 4, encodings=[T5Bias(4)])
+    optimizer = torch.optim.AdamW(param_groups(layer, lr=1e-3))
     x = torch.randn(2, 8, 32)
-    whole(x).square().sum().backward()
-    before = whole.encodings[0].weight.detach().clone()
+    layer(x).square().sum().backward()
+    before = layer.encodings[0].weight.detach().clone()
     optimizer.step()
-    assert float((whole.encodings[0].weight - before).abs().max()) == pytest.approx(0.03, rel=1e-3)  # 30 times lr
+    assert float((layer.encodings[0].weight - before).abs().max()) == pytest.approx(0.03, rel=1e-3)  # 30 times lr

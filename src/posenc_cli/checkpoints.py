@@ -247,7 +247,7 @@ def _gguf() -> argparse.ArgumentParser:
 def _serve() -> argparse.ArgumentParser:
     parser = Parser(
         "serve",
-        "A model is served as it is; --rope and --exact print the flags that say another rotation.",
+        "A model is served as it is; --rope and --exact print the flags for another rotation.",
     )
     parser.add_argument("path", metavar="PATH", help="a config.json, or the folder of a checkpoint that has one")
     parser.add_argument(

@@ -40,7 +40,7 @@ def model_of(name: str, implementation: str = "sdpa", dtype: torch.dtype = torch
         model = picture_model().to(dtype)
         model.set_attn_implementation(implementation)  # type: ignore[operator]
         return model
-    made = {
+    makers = {
         "llama": lambda: transformers.LlamaConfig(**SIZES),
         "mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4),
         "gpt2": lambda: transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, n_positions=512),
@@ -57,7 +57,7 @@ def model_of(name: str, implementation: str = "sdpa", dtype: torch.dtype = torch
         ),
     }  # fmt: skip
     kind = transformers.AutoModelForMaskedLM if name in ENCODERS else transformers.AutoModelForCausalLM
-    return kind.from_config(made[name](), dtype=dtype, attn_implementation=implementation).train()
+    return kind.from_config(makers[name](), dtype=dtype, attn_implementation=implementation).train()
 
 
 def rows_of(seed: int) -> Batch:
@@ -158,12 +158,12 @@ def test_planted_faults_are_found_and_right_batches_are_quiet(
 ) -> None:
     model = model_of(name, implementation, dtype)
     for seed in range(1 if dtype == torch.float32 else 2):
-        for said, batch, numbers in right_batches(name, seed, dtype):
+        for case, batch, numbers in right_batches(name, seed, dtype):
             report = check_batch(model, batch, documents=numbers)
-            assert report.verdicts == ("separate",), (said, str(report))
-        for kind, said, batch, numbers in planted(name, seed, dtype):
+            assert report.verdicts == ("separate",), (case, str(report))
+        for kind, case, batch, numbers in planted(name, seed, dtype):
             report = check_batch(model, batch, documents=numbers)
-            assert kind in report.verdicts, (said, str(report))
+            assert kind in report.verdicts, (case, str(report))
             assert not report.ok
     assert all(parameter.grad is None for parameter in model.parameters())
     assert model.training
@@ -222,8 +222,8 @@ class Decoder(nn.Module):
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_callable_of_ones_own(fused: bool) -> None:
     batch = packed(0)
-    given = {"input_ids": batch["input_ids"], "segments": documents(batch)}
-    report = check_batch(Decoder(fused), given)
+    fields = {"input_ids": batch["input_ids"], "segments": documents(batch)}
+    report = check_batch(Decoder(fused), fields)
     assert report.source == "segments"
     assert report.verdicts == (("leaks",) if fused else ("separate",))
 
@@ -240,7 +240,7 @@ def test_without_gradients_changed_tokens_decide(name: str) -> None:
     assert check_batch(call, packed(0)).verdicts == ("leaks",)
     report = check_batch(call, rows_of(0))
     assert report.ok
-    assert any("no gradients" in said for said in report.checked)
+    assert any("no gradients" in line for line in report.checked)
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,8 @@ def pictures_in_one_row(model: Any) -> Batch:
     """The two documents of `picture_batch` in one row, without ids."""
     rows = picture_batch(model)
     ids = rows["input_ids"].reshape(1, -1)
-    kept = {key: rows[key] for key in ("image_grid_thw", "pixel_values")}
-    return kept | {"input_ids": ids, "mm_token_type_ids": (ids == IMAGE).int()}
+    images = {key: rows[key] for key in ("image_grid_thw", "pixel_values")}
+    return images | {"input_ids": ids, "mm_token_type_ids": (ids == IMAGE).int()}
 
 
 def ids_in_one_row(model: Any, attention_mask: Tensor | None = None) -> Tensor:
@@ -374,8 +374,8 @@ def thread_cases() -> Iterator[tuple[str, nn.Module, Batch, Tensor | None, str, 
     )
     flat = {"position_ids": torch.arange(16).repeat(2).expand(4, 1, -1).clone(), "use_cache": False}
     yield "NVIDIA-NeMo/Automodel#2172", pictures, row | flat, halves, "positions differ from alone", "get_rope_index"
-    whole = picture_batch(pictures)
-    yield "areal-project/AReaL#1093", pictures, whole | {"input_ids": whole["input_ids"].int()}, None, "separate", ""
+    batch = picture_batch(pictures)
+    yield "areal-project/AReaL#1093", pictures, batch | {"input_ids": batch["input_ids"].int()}, None, "separate", ""
 
 
 @pytest.mark.parametrize(
@@ -394,11 +394,11 @@ def test_batches_of_public_threads_get_the_verdict_of_the_thread(
 @pytest.mark.parametrize("name", ["llama", "mixtral", "modernbert"])
 def test_flex_attention_which_has_no_pass_backward_on_a_cpu(name: str) -> None:
     model = model_of(name, "flex_attention")
-    for said, batch, numbers in right_batches(name, 0, torch.float32):
+    for case, batch, numbers in right_batches(name, 0, torch.float32):
         report = check_batch(model, batch, documents=numbers)
-        assert report.verdicts == ("separate",), (said, str(report))
-    for kind, said, batch, numbers in planted(name, 0, torch.float32):
-        assert kind in check_batch(model, batch, documents=numbers).verdicts, said
+        assert report.verdicts == ("separate",), (case, str(report))
+    for kind, case, batch, numbers in planted(name, 0, torch.float32):
+        assert kind in check_batch(model, batch, documents=numbers).verdicts, case
 
 
 def test_a_long_row_is_cut_after_its_second_document_begins() -> None:
@@ -414,7 +414,7 @@ def test_a_long_row_is_cut_after_its_second_document_begins() -> None:
     assert report.verdicts == ("leaks", "labels cross")
     assert (report.findings[0].token, report.findings[0].other) == (5000, 4999)
     assert report.findings[-1].token == 8000  # beyond what the model was asked about
-    assert any("5,064" in said for said in report.checked)
+    assert any("5,064" in line for line in report.checked)
 
 
 def test_wrong_arguments() -> None:

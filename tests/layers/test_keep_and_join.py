@@ -50,8 +50,8 @@ def tokens_in(cache: KVCache | StaticKVCache) -> int:
     return len(cache) if isinstance(cache, KVCache) else int(cache.seen)
 
 
-def differs(found: Tensor, right: Tensor) -> float:
-    return float((found - right).abs().max())
+def differs(result: Tensor, right: Tensor) -> float:
+    return float((result - right).abs().max())
 
 
 class History:
@@ -98,17 +98,17 @@ class History:
         )
         heads = len(self.held[0])
 
-        def drawn() -> list[int]:
+        def random_indices() -> list[int]:
             return self.draw.sample(range(tokens), keeps)
 
         if how == "all":
-            chosen = [[drawn()] * heads] * self.rows
+            chosen = [[random_indices()] * heads] * self.rows
             indices = torch.tensor(chosen[0][0])
         elif how == "rows":
-            chosen = [[drawn()] * heads for _ in range(self.rows)]
+            chosen = [[random_indices()] * heads for _ in range(self.rows)]
             indices = torch.tensor([row[0] for row in chosen])
         else:
-            chosen = [[drawn() for _ in range(heads)] for _ in range(self.rows)]
+            chosen = [[random_indices() for _ in range(heads)] for _ in range(self.rows)]
             indices = torch.tensor(chosen)
         if dropping and keeps == tokens:
             return
@@ -158,10 +158,10 @@ def test_closed_up_is_the_text_of_the_tokens_that_stay(recipe: str, static: bool
         cache = cache_of(layer, recipe, 2, static=static)
         layer(x[:, :9], cache=cache, length=length)
         layer.keep(cache, stays, close_up=True)
-        found = torch.cat([layer(x[:, t : t + 1], cache=cache, length=length) for t in range(9, 12)], 1)
-        kept = torch.take_along_dim(x, stays.sort(-1).values.unsqueeze(-1), 1)
-        right = layer(torch.cat([kept, x[:, 9:]], 1), length=length)[:, -3:]
-    assert differs(found, right) < CLOSE
+        out = torch.cat([layer(x[:, t : t + 1], cache=cache, length=length) for t in range(9, 12)], 1)
+        remaining = torch.take_along_dim(x, stays.sort(-1).values.unsqueeze(-1), 1)
+        right = layer(torch.cat([remaining, x[:, 9:]], 1), length=length)[:, -3:]
+    assert differs(out, right) < CLOSE
     assert tokens_in(cache) == 7
 
 
@@ -177,10 +177,10 @@ def test_a_joined_prefix_is_one_text(recipe: str, rows: int, static: bool) -> No
         layer(x[:, :4], cache=cache, length=length)
         before = contents(prefix)
         layer.join(cache, prefix)
-        found = torch.cat([layer(x[:, t : t + 1], cache=cache, length=length) for t in (4, 5)], 1)
+        out = torch.cat([layer(x[:, t : t + 1], cache=cache, length=length) for t in (4, 5)], 1)
         right = layer(torch.cat([prefix_x.expand(2, -1, -1), x], 1), length=length)[:, -2:]
     assert same(contents(prefix), before)
-    assert differs(found, right) < CLOSE
+    assert differs(out, right) < CLOSE
     assert tokens_in(cache) == 12
 
 
@@ -196,13 +196,13 @@ def test_joined_caches_with_gaps_and_padding(static: bool) -> None:
         layer.drop(prefix, torch.tensor([1, 2, 5]))
         layer(x[:, :3], cache=cache, attention_mask=padding)
         layer.join(cache, prefix)
-        found = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in (3, 4)], 1)
+        out = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in (3, 4)], 1)
         for row in range(2):
             text = torch.cat([prefix_x, x[row : row + 1, 0 if row == 0 else 1 :]], 1)
             mask = torch.ones(text.shape[1], text.shape[1], dtype=torch.bool).tril()
             mask[6:, [1, 2, 5]] = False
             right = layer(text, mask=mask)[:, -2:]
-            assert differs(found[row : row + 1], right) < CLOSE, row
+            assert differs(out[row : row + 1], right) < CLOSE, row
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -216,7 +216,7 @@ def test_padded_rows(static: bool, close_up: bool) -> None:
         cache = cache_of(layer, "rope", 2, static=static)
         layer(x[:, :6], cache=cache, attention_mask=real)
         layer.keep(cache, stays, close_up=close_up)
-        found = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in (6, 7)], 1)
+        out = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in (6, 7)], 1)
         mask = torch.ones(2, 8, 8, dtype=torch.bool).tril()
         for row, gone in ((0, [2, 3, 5]), (1, [0, 1, 3, 4])):
             mask[row, 6:, gone] = False
@@ -225,7 +225,7 @@ def test_padded_rows(static: bool, close_up: bool) -> None:
             right = layer(text, attention_mask=torch.cat([real.gather(1, stays), real.new_ones(2, 2)], 1))[:, -2:]
         else:
             right = layer(x, mask=mask, attention_mask=torch.cat([real, real.new_ones(2, 2)], 1))[:, -2:]
-    assert differs(found, right) < CLOSE
+    assert differs(out, right) < CLOSE
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -365,9 +365,9 @@ def test_copies_and_rows_of_edited_caches() -> None:
         cache = filled(layer, x[:, :6])
         layer.keep(cache, torch.tensor([[0, 1, 2], [1, 3, 4]]))  # the newest token goes
         cache.select(torch.tensor([1, 0]))
-        found = layer(x[[1, 0], 6:7], cache=cache)
+        out = layer(x[[1, 0], 6:7], cache=cache)
         mask = torch.ones(2, 7, 7, dtype=torch.bool).tril()
         mask[0, 6:, [3, 4, 5]] = False
         mask[1, 6:, [0, 2, 5]] = False
         right = layer(x[:, :7], mask=mask)[:, -1:]
-    assert differs(found, right[[1, 0]]) < 1e-5
+    assert differs(out, right[[1, 0]]) < 1e-5

@@ -39,12 +39,12 @@ def facts_of(name: str) -> ModelFacts:
     return model_from_config(CONFIG_MAPPING[OF_CLASSES[name]]().to_dict() if name in OF_CLASSES else QUOTED[name])
 
 
-def classes(config: PreTrainedConfig, ending: str, *others: str) -> list[type[nn.Module]]:
+def classes(config: PreTrainedConfig, ending: str, *excluded: str) -> list[type[nn.Module]]:
     """The classes of the model type's file whose names end so, without those that another word names."""
     name = type(config).__module__.replace("configuration", "modeling")
     home = importlib.import_module(CODE_OF.get(name, name))
-    found = [one for name, one in inspect.getmembers(home, inspect.isclass) if name.endswith(ending)]
-    return [one for one in found if not any(word in one.__name__ for word in ("Vision", "Linear", *others))]
+    named = [cls for name, cls in inspect.getmembers(home, inspect.isclass) if name.endswith(ending)]
+    return [cls for cls in named if not any(word in cls.__name__ for word in ("Vision", "Linear", *excluded))]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,6 +73,6 @@ def test_frequencies_and_gains_are_the_modules(name: str) -> None:
             continue  # a block of the class for a kind that no layer is
         prefix = f"{kind}_" if hasattr(rotary, f"{kind}_inv_freq") else ""
         spectrum = text_rope(rotation).spectrum(facts.declared)
-        told = torch.tensor(spectrum.theta.tolist())
-        torch.testing.assert_close(told, getattr(rotary, f"{prefix}inv_freq").cpu(), rtol=1e-5, atol=0)
+        theta = torch.tensor(spectrum.theta.tolist())
+        torch.testing.assert_close(theta, getattr(rotary, f"{prefix}inv_freq").cpu(), rtol=1e-5, atol=0)
         assert float(spectrum.gain) == pytest.approx(getattr(rotary, f"{prefix}attention_scaling"), rel=1e-6)

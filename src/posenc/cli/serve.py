@@ -1,4 +1,4 @@
-"""``posenc serve``: the command that serves a model in each engine, or the flags that say another rotation."""
+"""``posenc serve``: the command that serves a model in each engine, or the flags for another rotation."""
 
 from __future__ import annotations
 
