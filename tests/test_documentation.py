@@ -173,7 +173,6 @@ TRIALS = {
 }
 # What runs elsewhere than on this machine, and what stands for its result.
 STAND_INS: dict[str, Callable[[], None] | None] = {
-    "git clone REPOSITORY posenc": None,
     "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu": None,
     "python convert_hf_to_gguf.py merged --outfile merged.gguf": convert_merged,
     "llama-server -m model.gguf -c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096": small_gguf,

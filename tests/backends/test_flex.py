@@ -180,7 +180,7 @@ def test_refusals():
 
 
 def test_gradients_of_gates_in_16_bits_are_refused():
-    """Measured wrong on a GPU (benchmarks/results/gpu.md); the result itself was right."""
+    """Measured wrong on an H200 in bfloat16; the result itself was correct."""
     gate, x = ForgetGate(32, num_heads=4).bfloat16(), torch.randn(2, KEYS, 32).bfloat16()
     q, k, v = (t.bfloat16() for t in qkv(2, 4, QUERIES, KEYS, 32))
     assert "gradient of gates" in flex._terms_refused(with_structures(prepared(q, k, v, [gate], x=x)))
