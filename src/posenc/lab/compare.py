@@ -70,9 +70,8 @@ def _compare(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Text: python, documents, a file, a folder, hf:NAME or hf:NAME:CONFIG, or "
-            "my_module:my_corpus; by default python. Images: a folder with a folder of pictures for each class; by "
-            "default scikit-learn's digits.",
+            help="Text: python (the default), a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus. "
+            "Images: a folder with a folder of pictures for each class; by default scikit-learn's digits.",
             show_default=False,
         ),
     ] = None,

@@ -1,51 +1,26 @@
-"""Where texts come from: a corpus is one function without arguments that returns documents.
-
-``--data`` takes the name of one below, ``my_module:my_corpus`` for a plugin, a file, a folder, or
-``hf:NAME[:CONFIG]`` for a dataset of the Hugging Face hub.
+"""Where texts come from: ``--data`` takes ``python``, a file, a folder, ``hf:NAME[:CONFIG]`` for a dataset of the
+Hugging Face hub, or ``my_module:my_corpus`` for a plugin, a function without arguments that returns documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import platform
 from pathlib import Path
-from typing import NamedTuple
 
-from posenc.lab.data.documents import (
-    PACKAGES,
-    PYTHON,
-    Source,
-    file_documents,
-    folder_documents,
-    hub_documents,
-    python_sources,
-    versions,
-    whole_documents,
-)
+import torch
+
 from posenc.lab.data.documents import Document as Document
+from posenc.lab.data.documents import Source, file_documents, folder_documents, hub_documents, python_sources
 from posenc.lab.plugins import is_plugin, load_function
 
-
-class BuiltIn(NamedTuple):
-    """A corpus that comes with the laboratory."""
-
-    documents: Callable[[], list[Document]]
-    title: str
-    packages: Sequence[str]  # that its texts come from; reports state their versions
-    within_documents: bool = False  # see `Source`
-
-
-CORPORA = {
-    "python": BuiltIn(python_sources, "Python sources", PYTHON),
-    "documents": BuiltIn(whole_documents, "whole documents of 8 KiB and more", PACKAGES, within_documents=True),
-}
+PYTHON = "python"
 
 
 def read_source(name: str) -> Source:
     """The documents that ``--data`` names; a ValueError where there are none."""
-    if name in CORPORA:
-        corpus = CORPORA[name]
-        title = f"{corpus.title} ({versions(corpus.packages)})"
-        return Source(title, corpus.documents(), independent=True, within_documents=corpus.within_documents)
+    if name == PYTHON:
+        versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+        return Source(f"Python sources ({versions})", python_sources(), independent=True)
     if name.startswith("hf:"):
         return Source(name, hub_documents(name.removeprefix("hf:")), independent=False)
     path = Path(name).expanduser()
@@ -56,7 +31,7 @@ def read_source(name: str) -> Source:
     if is_plugin(name):
         return Source(name, _plugin_documents(name), independent=True)
     raise ValueError(
-        f"data: no file or folder {name!r} ({', '.join(CORPORA)} are built in; a function of your own is written "
+        f"data: no file or folder {name!r} ({PYTHON} is built in; a function of your own is written "
         "my_module:my_corpus, a dataset of the hub hf:NAME)"
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,7 +52,6 @@ class Corpus:
     validation: Tensor  # (validation_tokens,)
     windows: Windows  # of the evaluation, in the validation stream
     details: dict[str, str]  # facts in words
-    within_documents: bool = False  # whether pieces for training lie inside one document each
     tokenizer: bytes = b""  # content of tokenizer.json; empty where tokens are bytes
 
     @cached_property
@@ -90,36 +89,8 @@ class Corpus:
         return float((counts * self.token_bytes).sum() / counts.sum())
 
     def identity(self) -> dict[str, str]:
-        """SHA-256 of both streams, and of where the windows lie; and whether training keeps to single documents."""
-        return {**self._hashes, **({"pieces": "inside one document"} if self.within_documents else {})}
-
-    def piece_starts(self, numbers: Tensor, length: int) -> Tensor:
-        """The starts of pieces of ``length`` in the training stream that lie inside one document, by number.
-
-        Args:
-            numbers: integers from 0 to ``piece_count(length) - 1``, any shape.
-            length: of a piece.
-        """
-        begins, room = self._room(length)
-        upto = room.cumsum(0)
-        document = torch.searchsorted(upto, numbers, right=True)
-        return begins[document] + numbers - (upto - room)[document]
-
-    def piece_count(self, length: int) -> int:
-        """How many such pieces there are."""
-        return int(self._room(length)[1].sum())
-
-    def _room(self, length: int) -> tuple[Tensor, Tensor]:
-        """Where each training document begins, and how many pieces start in it."""
-        begins, ends = self._borders
-        return begins, (ends - begins - length + 1).clamp(min=0)
-
-    @cached_property
-    def _borders(self) -> tuple[Tensor, Tensor]:
-        separators = torch.nonzero(self.train == 0).flatten()
-        return torch.cat([torch.zeros(1, dtype=torch.long), separators + 1]), torch.cat(
-            [separators, torch.tensor([len(self.train)])]
-        )
+        """SHA-256 of both streams, and of where the windows lie."""
+        return dict(self._hashes)
 
     def facts(self) -> dict[str, str]:
         """Name, sizes, what was left out, what compressors need."""
@@ -134,7 +105,7 @@ class Corpus:
             write_atomically(folder / TOKENIZER, self.tokenizer)
         sizes = {name: len(getattr(self, name)) for name in STREAMS}
         record: dict[str, Any] = {"sizes": sizes, "windows": self.windows, "facts": self.details}
-        record |= {"hashes": self._hashes, **({"within_documents": True} if self.within_documents else {})}
+        record |= {"hashes": self._hashes}
         write_atomically(folder / FILE, json.dumps(record).encode())
 
 
@@ -152,7 +123,6 @@ class CorpusRecord(TypedDict):
     windows: tuple[tuple[Count, ...], tuple[Count, ...]]
     facts: Facts
     hashes: Facts
-    within_documents: NotRequired[bool]
 
 
 def load_corpus(folder: Path) -> Corpus:
@@ -166,8 +136,7 @@ def load_corpus(folder: Path) -> Corpus:
         stream = folder / f"{name}.bin"
         content = read_bytes(stream, size * kind.itemsize) if stream.exists() else b""
         parts.append(_tensor(content[: len(content) // kind.itemsize * kind.itemsize], kind))
-    within_documents = record.get("within_documents", False)
-    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"], within_documents, tokenizer)
+    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"], tokenizer)
     for part in {**corpus._hashes, **record["hashes"]}:
         if corpus._hashes.get(part) != record["hashes"].get(part):
             name = part.removesuffix("_sha256")
@@ -227,7 +196,7 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int, token
             f"of training; {sum(scored_bytes) / (scored * windows):.2f} bytes a token where models are judged, on the "
             f"same tokens, and so on the same bytes, at every length; {unreadable:,} documents not in UTF-8 left out"
         )
-    return Corpus(train_stream, stream, chosen, facts, source.within_documents, tokenizer)
+    return Corpus(train_stream, stream, chosen, facts, tokenizer)
 
 
 def _in_bytes(room: WindowLayout) -> WindowLayout:

@@ -171,15 +171,6 @@ def draw_batch(stream: Tensor, seed: int, step: int, *, batch_size: int, length:
     return stream[starts + torch.arange(length + 1)].long()
 
 
-def draw_pieces(corpus: Corpus, seed: int, step: int, *, batch_size: int, length: int) -> Tensor:
-    """`draw_batch` from a corpus; of whole documents each piece lies inside one, all such pieces equally likely."""
-    if not corpus.within_documents:
-        return draw_batch(corpus.train, seed, step, batch_size=batch_size, length=length)
-    generator = torch.Generator().manual_seed(counter_seed("batch", seed, step))
-    numbers = torch.randint(corpus.piece_count(length + 1), (batch_size, 1), generator=generator)
-    return corpus.train[corpus.piece_starts(numbers, length + 1) + torch.arange(length + 1)].long()
-
-
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """A part of a program in which a model is in evaluation mode."""
@@ -255,11 +246,6 @@ class Text(Task):
         corpus = make_corpus(
             read_source(source), window=config.longest + 1, windows=windows, scored=scored, tokens=tokens_of(config)
         )
-        if corpus.within_documents and not corpus.piece_count(config.training.train_length + 1):
-            raise ValueError(
-                f"data: no training document of {source} is longer than --train-length {config.training.train_length}: "
-                "lower it, or give longer documents"
-            )
         facts = {**corpus.details, "reading": describe_epochs(config, corpus)}
         return dataclasses.replace(corpus, details=facts)
 
@@ -293,7 +279,7 @@ class Text(Task):
     def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
         """Pieces of text, ``(batch_size, train_length + 1)``."""
         t = config.training
-        return (draw_pieces(corpus_of(data), seed, step, batch_size=t.batch_size, length=t.train_length),)
+        return (draw_batch(corpus_of(data).train, seed, step, batch_size=t.batch_size, length=t.train_length),)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Of the next byte, at every byte."""
