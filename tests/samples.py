@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -39,23 +38,6 @@ def few_spectra(names: Iterable[str]) -> list[object]:
     return mostly_slow(
         names, *(n for n in names if n in remaining or n not in CATALOGUE or CATALOGUE[n].scaling is None)
     )
-
-
-def refusals(calls: Mapping[str, Sequence[Callable[[], object]]]) -> Callable[..., None]:
-    """A test: every call is a ValueError, in whose message the name stands under which the call is listed.
-
-    What a constructor says to bad numbers, names and flags is in tests/test_arguments.py, for all of them.
-    """
-    cases = [
-        pytest.param(name, call, id=f"{name}-{i}") for name, several in calls.items() for i, call in enumerate(several)
-    ]
-
-    @pytest.mark.parametrize(("name", "call"), cases)
-    def test(name: str, call: Callable[[], object]) -> None:
-        with pytest.raises(ValueError, match=rf"(?<!\w){re.escape(name)}(?!\w)"):
-            call()
-
-    return test
 
 
 def qkv(

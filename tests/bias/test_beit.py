@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from posenc.bias import BEiTBias
 from posenc.positions import NO_POSITION, grid
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 CLASS = torch.tensor([[NO_POSITION, 0]])
 
@@ -48,10 +48,3 @@ def test_tokens_without_a_place_have_rows_of_their_own():
         assert gap(bias[:, lost][:, :, ~lost], from_it[:, None, None].expand(2, 2, 16)) == 0
         assert gap(bias[:, ~lost][:, :, lost], to_it[:, None, None].expand(2, 16, 2)) == 0
         assert gap(bias[:, lost][:, :, lost], between[:, None, None].expand(2, 2, 2)) == 0
-
-
-test_refusals = refusals(
-    {
-        "window": [lambda: BEiTBias(2, window=14), lambda: BEiTBias(2, window=(7, 7)).resized((7, 7, 7))],
-    }
-)

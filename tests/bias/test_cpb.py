@@ -1,12 +1,11 @@
-"""Log-CPB: it starts almost flat and stays between 0 and 16; positions of one and more axes."""
+"""Log-CPB: it starts almost flat and stays between 0 and 16."""
 
 from __future__ import annotations
 
 import torch
 
 from posenc.bias import LogCPB
-from posenc.positions import grid
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 def test_it_starts_almost_flat_and_stays_between_0_and_16():
@@ -18,15 +17,3 @@ def test_it_starts_almost_flat_and_stays_between_0_and_16():
     bias = cpb(positions, positions)
     assert bias.min() >= 0
     assert bias.max() <= 16
-
-
-test_refusals = refusals(
-    {
-        "window": [lambda: LogCPB(2, window=1), lambda: LogCPB(2, axes=2, window=(7, 7, 7))],
-        "q_pos": [lambda: LogCPB(2, axes=2)(torch.arange(4), grid(2, 2))],
-        "k_pos": [
-            lambda: LogCPB(2, axes=2)(grid(2, 2), grid(2, 2, 2)),
-            lambda: LogCPB(2, axes=2)(grid(2, 2), grid(2, 2).half()),
-        ],
-    }
-)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from posenc.bias import FIRE
-from tests.samples import refusals
 
 
 def test_nothing_past_the_threshold_is_new_to_the_network():
@@ -19,10 +18,3 @@ def test_nothing_past_the_threshold_is_new_to_the_network():
     inputs = fire(positions[-1:], positions)
     assert inputs.min() >= 0
     assert inputs.max() <= 1
-
-
-test_refusals = refusals(
-    {
-        "c": [lambda: FIRE(2, c=0)],
-    }
-)

@@ -7,7 +7,7 @@ import torch
 
 from posenc import ALiBi
 from posenc.bias import KERPLE
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 @pytest.mark.parametrize("kind", ["log", "power"])
@@ -67,7 +67,3 @@ def test_gradients_of_bam_at_distance_zero():
     without = KERPLE(3, kind="bam")
     without(at.float(), at.float()).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in without.parameters())
-
-
-test_refusals = refusals({"shift": [lambda: KERPLE(2, kind="power", shift=True), lambda: KERPLE(2, shift=1)],
-                          "kind": [lambda: KERPLE(2, kind="linear")]})  # fmt: skip

@@ -44,9 +44,3 @@ def test_far_out_it_is_a_straight_line_or_with_norms_level():
         assert first.abs().max() > 1000
         assert gap(first, second) < 1e-6
         assert level.of_distance(-far).diff().abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("word", ["num_heads", "hidden", "layers"])
-def test_refusals_name_the_argument(word):
-    with pytest.raises(ValueError, match=word):
-        DistanceMLP(**{"num_heads": 2, word: 0})

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from posenc.bias import SwinBias
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 def test_resizing_goes_axis_by_axis():
@@ -23,17 +23,3 @@ def test_resizing_goes_axis_by_axis():
     with torch.no_grad():
         video.table.fill_(0.5)
     assert gap(video.resized((4, 5, 3)).table, torch.full((7 * 9 * 5, 2), 0.5)) < 1e-6
-
-
-test_refusals = refusals(
-    {
-        "window": [
-            lambda: SwinBias(2, window=()),
-            lambda: SwinBias(2, window=(7, 0)),
-            lambda: SwinBias(2, window=7),
-            lambda: SwinBias(2, window=(7, 7.5)),
-            lambda: SwinBias(2, window=(7, 7)).resized((7,)),
-        ],
-        "mode": [lambda: SwinBias(2, window=(7, 7)).resized((9, 9), mode="nearest")],
-    }
-)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posenc import T5Bias
 from posenc.bias.t5 import bucket_starts
-from tests.samples import bounded, refusals
+from tests.samples import bounded
 
 
 class TestBuckets:
@@ -44,15 +44,3 @@ def test_fractional_distances_lie_between():
 def test_initial_table():
     torch.manual_seed(0)
     assert T5Bias(64, init_std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.1)
-
-
-test_refusals = refusals(
-    {
-        "num_buckets": [
-            lambda: T5Bias(2, num_buckets=1),
-            lambda: T5Bias(2, num_buckets=2, bidirectional=True),
-            lambda: T5Bias(2, num_buckets=31, bidirectional=True),
-        ],
-        "max_distance": [lambda: T5Bias(2, max_distance=16), lambda: T5Bias(2, max_distance=8, bidirectional=True)],
-    }
-)

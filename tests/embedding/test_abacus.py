@@ -1,4 +1,4 @@
-"""Abacus: equal digits share a row, shifts, and numbers that go on while decoding."""
+"""Abacus: equal digits share a row; shifts, and first values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import torch
 
 from posenc import positions
 from posenc.embedding.abacus import Abacus
-from tests.samples import gap, refusals
 
 
 def test_digits_of_equal_value_share_a_row():
@@ -39,25 +38,3 @@ def test_initial_table():
         table = Abacus(64, max_length=500, init_std=std).table
         assert abs(table.std() / std - 1) < 0.02
         assert table.abs().max() > 3 * std, "not truncated"
-
-
-def test_a_number_goes_on_while_decoding():
-    tokens, encoding, x = torch.tensor([[1, 1, 0, 1, 1, 1]]), Abacus(4, max_length=8), torch.randn(1, 6, 4)
-    full = encoding(x, positions.abacus(tokens, [1]))
-    steps = [encoding(x[:, t : t + 1], positions.abacus(tokens[:, : t + 1], [1])[:, -1:]) for t in range(6)]
-    assert gap(torch.cat(steps, 1), full) == 0
-
-
-test_refusals = refusals(
-    {
-        "init_std": [lambda: Abacus(4, init_std=0.0)],
-        "positions": [
-            lambda: Abacus(4, max_length=4).encode(torch.tensor([4])),
-            lambda: Abacus(4, max_length=4).encode(torch.tensor([-1, 2])),
-            lambda: Abacus(4).encode(torch.tensor([1.0])),
-            lambda: Abacus(4)(torch.zeros(1, 3, 4), torch.arange(2)),
-        ],
-        "max_length": [lambda: Abacus(4, max_length=4).encode(torch.tensor([4]))],
-        "x": [lambda: Abacus(4)(torch.zeros(1, 3, 5), torch.arange(3))],
-    }
-)

@@ -7,7 +7,7 @@ import torch
 
 from posenc import Learned
 from posenc.embedding import grow_table
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 def test_initial_table():
@@ -45,11 +45,6 @@ class TestGrowing:
         assert gap(grown.table[::2], encoding.table) < 1e-6, "every second row is an old one"
         assert gap(grown.table[1::2], (encoding.table[1:] + encoding.table[:-1]) / 2) < 1e-6
 
-    def test_tiling_repeats(self):
-        encoding = Learned(4, max_length=5)
-        grown = grow_table(encoding, 12, mode="tile")
-        assert torch.equal(grown.table, encoding.table.repeat(3, 1)[:12])
-
     @pytest.mark.parametrize("mode", ["interpolate", "tile"])
     def test_same_length_is_a_copy_and_the_old_one_stays(self, mode):
         encoding = Learned(4, max_length=5, offset=2, padding_idx=1, scale=0.5, layer_norm=1e-5, dropout=0.25).eval()
@@ -73,10 +68,6 @@ class TestGrowing:
         torch.nn.init.normal_(encoding.norm.weight)
         assert torch.equal(grow_table(encoding, 6).norm.weight, encoding.norm.weight)
 
-    def test_one_row_grows(self):
-        encoding = Learned(4, max_length=1)
-        assert torch.equal(grow_table(encoding, 3).table, encoding.table.expand(3, 4))
-
     def test_double_tables_keep_their_digits(self):
         encoding = Learned(4, max_length=5).double()
         torch.nn.init.normal_(encoding.table)
@@ -84,25 +75,6 @@ class TestGrowing:
 
     def test_a_frozen_table_stays_frozen(self):
         assert not grow_table(Learned(4, max_length=5).requires_grad_(False), 9).table.requires_grad
-
-
-test_refusals = refusals(
-    {
-        "padding_idx": [lambda: Learned(4, max_length=4, offset=1, padding_idx=5)],
-        "layer_norm": [lambda: Learned(4, max_length=4, layer_norm=1e-5, combine="concat")],
-        "positions": [
-            lambda: Learned(4, max_length=4).encode(torch.tensor([4])),
-            lambda: Learned(4, max_length=4).encode(torch.tensor([-1])),
-            lambda: Learned(4, max_length=4, offset=2).encode(torch.tensor([-3])),
-            lambda: Learned(4, max_length=4).encode(torch.tensor([1.0])),
-            lambda: Learned(4, max_length=4)(torch.zeros(1, 3, 4), torch.arange(2)),
-        ],
-        "grow_table": [lambda: Learned(4, max_length=4).encode(torch.tensor([4]))],
-        "x": [lambda: Learned(4, max_length=4)(torch.zeros(1, 3, 5), torch.arange(3))],
-        "max_length": [lambda: grow_table(Learned(4, max_length=4), 3)],
-        "mode": [lambda: grow_table(Learned(4, max_length=4), 8, mode="mirror")],
-    }
-)
 
 
 def test_a_padding_row_among_the_rows_stays_zero():

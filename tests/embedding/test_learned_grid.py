@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import LearnedGrid, create_encoding
+from posenc import LearnedGrid
 from posenc.positions import NO_POSITION, aligned, grid
-from tests.samples import gap, refusals
-
-CLS = torch.tensor([[NO_POSITION, 0]])
+from tests.samples import gap
 
 
 def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
@@ -134,9 +132,6 @@ class TestResized:
         assert ends.interpolation == "bicubic"
         assert gap(encoding.resized((2, 2)).table, encoding.resized((2, 2), antialias=True).table) > 1e-3
 
-    def test_a_frozen_table_stays_frozen(self):
-        assert not random_grid((2, 2)).requires_grad_(False).resized((3, 3)).table.requires_grad
-
 
 class TestFromTable:
     def test_copies(self):
@@ -161,34 +156,3 @@ class TestFromTable:
         out = encoding.encode(torch.cat([special, grid(4, 4)]))
         assert torch.equal(out[[0, *range(5, 21)]], encoding.table)
         assert not out[1:5].any()
-
-
-def test_catalogue_makes_a_square():
-    assert create_encoding("learned_grid", dim=8, max_length=196).size == (14, 14)
-    assert create_encoding("learned_grid", dim=8, train_length=197).size == (15, 15)
-    assert create_encoding("learned_grid", dim=8, train_length=197, size=(3, 4)).size == (3, 4)
-
-
-test_refusals = refusals(
-    {
-        "size": [
-            lambda: LearnedGrid(4, size=(4, 0)),
-            lambda: LearnedGrid(4, size=()),
-            lambda: LearnedGrid(4, size=16),
-            lambda: LearnedGrid.from_table(torch.zeros(40, 4)),
-            lambda: LearnedGrid(8, size=(2,)).encode(torch.arange(3)),
-        ],
-        "prefix": [lambda: LearnedGrid(4, size=(4,), prefix=2)],
-        "init_std": [lambda: LearnedGrid(4, size=(4, 4), init_std=0.0)],
-        "old": [lambda: LearnedGrid(4, size=(4, 4)).resized((5,))],
-        "mode": [lambda: LearnedGrid(4, size=(2, 2, 2)).resized((3, 3, 3))],
-        "x": [lambda: LearnedGrid(8, size=(2, 2))(torch.zeros(1, 4, 6), grid(2, 2))],
-        "positions": [
-            lambda: LearnedGrid(8, size=(2, 2))(torch.zeros(1, 4, 8), torch.arange(4)),
-            lambda: LearnedGrid(8, size=(2, 3))(torch.zeros(1, 4, 8), grid(2, 3)),
-            lambda: LearnedGrid(8, size=(2, 2)).encode(grid(2, 2, 1)),
-            lambda: LearnedGrid(8, size=(2, 2)).encode(grid(2, 2).bfloat16()),
-            lambda: LearnedGrid(8, size=(2, 2)).encode(grid(2, 3)),
-        ],
-    }
-)

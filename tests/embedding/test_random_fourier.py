@@ -7,8 +7,7 @@ import math
 import torch
 
 from posenc.embedding import RandomFourier
-from posenc.positions import grid
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 def test_frequencies_are_kept_and_learned_if_wanted():
@@ -33,14 +32,3 @@ def test_likeness_is_a_gaussian_of_the_distance():
     e = features.encode(places, torch.float64) / math.sqrt(2**16)
     distance = torch.cdist(places.double(), places.double())
     assert gap(e @ e.T, (-((2 * math.pi * 0.5 * distance) ** 2) / 2).exp()) < 0.02
-
-
-test_refusals = refusals(
-    {
-        "dim": [lambda: RandomFourier(7)],
-        "scale": [lambda: RandomFourier(8, scale=0.0)],
-        "positional_embedding": [lambda: RandomFourier(8).from_official(torch.ones(3, 4))],
-        "positions": [lambda: RandomFourier(8).encode(torch.arange(4.0))],
-        "x": [lambda: RandomFourier(8)(torch.ones(1, 4, 6), grid(2, 2))],
-    }
-)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from posenc.embedding import LearnedGrid, resize_grid
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 def table(rows, dim=3, seed=0, dtype=torch.float64):
@@ -64,24 +64,6 @@ def test_float32_inside():
     assert torch.equal(new, resize_grid(rows.float(), (4, 4), (6, 6), prefix=1).bfloat16())
 
 
-def test_gradients():
-    rows = table(1 + 12).requires_grad_()
-    torch.autograd.gradcheck(lambda t: resize_grid(t, (3, 4), (5, 2), prefix=1, antialias=True), rows)
-
-
-@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
-def test_weights_between_rows(mode):
-    positions = torch.linspace(-0.5, 4.5, 41, dtype=torch.float64)
-    ones, ramp = (
-        LearnedGrid.from_table(rows.double()[:, None], (5,), interpolation=mode)
-        for rows in (torch.ones(5), torch.arange(5))
-    )
-    assert gap(ones.encode(positions)[:, 0], torch.ones_like(positions)) < 1e-14
-    inner = positions[(positions >= 1) & (positions <= 3)]  # no neighbour is a border's repeated row
-    assert mode == "bicubic" or gap(ramp.encode(inner)[:, 0], inner) < 1e-14
-    assert torch.equal(ramp.encode(torch.arange(5.0))[:, 0], torch.arange(5.0).double())
-
-
 @pytest.mark.parametrize(
     ("shape", "options", "size", "prefix"),
     [
@@ -102,49 +84,3 @@ def test_layouts_of_checkpoints(shape, options, size, prefix):
     loaded = LearnedGrid.from_table(torch.zeros(shape), *options)
     assert (loaded.size, loaded.prefix) == (size, prefix)
     assert loaded.table.shape == (prefix + int(np.prod(size)), 4)
-
-
-def test_squares_are_inferred_in_one_way():
-    for side in range(1, 60):
-        for prefix in range(3):
-            loaded = LearnedGrid.from_table(torch.zeros(side * side + prefix, 1))
-            assert (loaded.size, loaded.prefix) == ((side, side), prefix)
-
-
-test_refusals = refusals(
-    {
-        "old": [
-            lambda: resize_grid(table(36), (6, 6), (4,)),
-            lambda: resize_grid(table(16), (2, 2, 2, 2), (2, 2, 2, 2)),
-            lambda: resize_grid(table(36), 36, (7, 7)),
-        ],
-        "table": [
-            lambda: resize_grid(table(36), (6, 6), (7, 7), prefix=1),
-            lambda: LearnedGrid.from_table(torch.zeros(4), None, None),
-            lambda: LearnedGrid.from_table(torch.zeros(4, 4).long(), None, None),
-            lambda: LearnedGrid.from_table(torch.zeros(2, 4, 4), None, None),
-            lambda: LearnedGrid.from_table(torch.zeros(37, 4), (6, 7), None),
-            lambda: LearnedGrid.from_table(torch.zeros(37, 4), (4, 4), None),
-            lambda: LearnedGrid.from_table(torch.zeros(37, 4), (6, 6), 0),
-            lambda: LearnedGrid.from_table(torch.zeros(1, 4, 9, 8), (6, 6), None),
-        ],
-        "prefix": [
-            lambda: resize_grid(table(36), (6, 6), (7, 7), prefix=-1),
-            lambda: LearnedGrid.from_table(torch.zeros(40, 4), None, None),
-            lambda: LearnedGrid.from_table(torch.zeros(40, 4), None, 1),
-            lambda: LearnedGrid.from_table(torch.zeros(1, 4), None, 1),
-            lambda: LearnedGrid.from_table(torch.zeros(1, 4, 9, 8), None, 1),
-        ],
-        "new": [lambda: resize_grid(table(36), (6, 6), (7, 0)), lambda: resize_grid(table(36), (6, 6), (7, 7.0))],
-        "mode": [
-            lambda: resize_grid(table(36), (6, 6), (7, 7), mode="linear"),
-            lambda: resize_grid(table(8), (2, 2, 2), (3, 3, 3)),
-        ],
-        "antialias": [lambda: resize_grid(table(8), (2, 2, 2), (3, 3, 3), mode="bilinear", antialias=True)],
-        "offset": [
-            lambda: resize_grid(table(36), (6, 6), (7, 7), offset=1.0),
-            lambda: resize_grid(table(11), (11,), (15,), offset=1e-20),
-            lambda: resize_grid(table(36), (6, 6), (7, 7), offset=0.1, align_corners=True),
-        ],
-    }
-)

@@ -24,18 +24,3 @@ def test_base_to_go_on_training_with(length: int, factor: int) -> None:
 def test_no_base_is_lowered() -> None:
     assert base_for(4096, rule="critical", trained=4096, base=500_000) == 500_000
     assert base_for(2048, rule="critical", trained=4096) == 10_000
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rule": "best"}, "rule"),
-        ({"rule": "critical"}, "trained"),
-        ({"head_dim": 5}, "head_dim"),
-        ({"head_dim": 2}, "head_dim"),
-        ({"length": 0}, "length"),
-    ],
-)
-def test_what_does_not_fit_is_refused(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        base_for(**{"length": 100, **options})

@@ -1,8 +1,6 @@
-"""CLEX: its scales, its solver's gradient, memory and graphs; how its training draws."""
+"""CLEX: its scales, its solver's gradient and memory; how its training draws."""
 
 from __future__ import annotations
-
-import itertools
 
 import pytest
 import torch
@@ -10,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from posenc import RoPE
 from posenc.frequencies import Spectrum
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.host import geometric
 from posenc.frequencies.spectrum import host_float64
-from tests.samples import bounded, gap, refusals
+from tests.samples import bounded, gap
 
 THETA = host_float64(geometric(8, 10_000.0))
 
@@ -154,52 +151,10 @@ class TestMemory:
         assert not torch.equal(before, after)
         assert torch.equal(after, forgotten(clex, scales))
 
-    def test_earlier_calls_have_no_effect(self):
-        makers = [
-            lambda: trained(),
-            lambda: trained(step=0.1),
-            lambda: trained(activation="silu"),
-            lambda: trained(seed=2),
-        ]
-        makers.append(lambda: trained(time_base=10_000.0))
-        expected = {}
-        for (number, make), scale in itertools.product(enumerate(makers), (1.3, 2.0, 4.6)):
-            expected[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)
-        for number, scale in 3 * [*expected, *reversed(expected)]:
-            got = makers[number]().frequencies(THETA * 0.9, host_float64([scale])).detach()
-            assert torch.equal(got, expected[number, scale])
-
     def test_threads_come_back(self):
         before = torch.get_num_threads()
         trained().frequencies(THETA, host_float64([3.0])).sum().backward()
         assert torch.get_num_threads() == before
-
-
-class Table(nn.Module):
-    """Waves of given positions and lengths, summed so that both parameters get a gradient."""
-
-    def __init__(self, clex: CLEX) -> None:
-        super().__init__()
-        self.rope = RoPE(8, scaling=clex)
-
-    def forward(self, positions: Tensor, length: int | Tensor | None = None) -> Tensor:
-        cos, sin = self.rope.table(positions, length)
-        return cos + 2 * sin
-
-
-class TestGraphs:
-    def test_gradients_of_compiled_training(self):
-        module = Table(trained())
-        torch._dynamo.reset()
-        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-        for length in (torch.tensor([[25], [40]]), torch.tensor([[11], [4]])):
-            gradients = []
-            for call in (module, compiled):
-                out = call(torch.arange(20).expand(2, -1), length)
-                gradients.append(torch.autograd.grad((out * torch.linspace(-1, 1, 8)[:4]).sum(), module.parameters()))
-            for expected, got in zip(*gradients, strict=True):
-                assert gap(got, expected) < 1e-5 * expected.abs().max() + 1e-12
-        torch._dynamo.reset()
 
 
 SIZES = {
@@ -239,14 +194,3 @@ class TestSampling:
         assert {length for _, length in draws} == {16, 32, 48, 64}
         assert all(torch.equal(positions, torch.arange(16)) for positions, length in draws if length == 16)
         assert len({length for _, length in (trained(continuous=True).sample(16) for _ in range(200))}) > 20
-
-
-test_refusals = refusals(
-    {
-        "pairs": [lambda: CLEX(1, original_length=8), lambda: RoPE(16, scaling=CLEX(4, original_length=8))],
-        "step": [lambda: CLEX(4, original_length=8, step=0), lambda: CLEX(4, original_length=8, step=1.5)],
-        "time_base": [lambda: CLEX(4, original_length=8, time_base=1.0)],
-        "CLEX": [lambda: CLEX(4, original_length=8)(Spectrum(THETA.expand(2, -1)))],
-        "tokens": [lambda: CLEX(4, original_length=8).sample(1)],
-    }
-)

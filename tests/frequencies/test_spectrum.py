@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import mpmath
 import pytest
 import torch
 
 from posenc import RoPE, create_encoding
 from posenc.catalogue import CATALOGUE
-from posenc.frequencies import Spectrum
-from posenc.frequencies.host import check_base, geometric, turns
+from posenc.frequencies.host import geometric, turns
 from posenc.frequencies.spectrum import host_float64
 
 
@@ -50,18 +47,6 @@ def test_the_host_keeps_its_digits():
         torch.set_default_dtype(before)
     assert (values.dtype, values.device.type, values.item()) == (torch.float64, "cpu", 1 / 3)
     assert spectrum.theta.tolist() == geometric(8, 10_000.0)
-
-
-def test_a_spectrum_has_no_surprises():
-    theta = host_float64([1.0])
-    assert Spectrum(theta) == (theta, None, 1.0, None)
-    assert RoPE(8).spectrum(100).length == 100
-
-
-@pytest.mark.parametrize("base", [1.0, 0.5, -3.0, math.inf, math.nan])
-def test_bases_without_a_meaning(base):
-    with pytest.raises(ValueError, match="base"):
-        check_base(base)
 
 
 @pytest.mark.parametrize("name", [n for n, entry in CATALOGUE.items() if isinstance(entry.scaling, type)])

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import positions
 from posenc.positions import grid, packed, padded
-from tests.samples import bounded, refusals
+from tests.samples import bounded
 
 lengths = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 
@@ -39,20 +38,6 @@ def test_packed_grids():
     row, segments = packed([grid(2, 3), grid(1, 2)])
     assert row.tolist() == [*grid(2, 3).tolist(), [0, 0], [0, 1]]
     assert segments.tolist() == [0] * 6 + [1] * 2
-
-
-test_refusals = refusals(
-    {
-        "rows": [
-            lambda: padded([]),
-            lambda: padded([torch.arange(2), grid(1, 2)]),
-            lambda: padded([grid(1, 1, 2), grid(1, 2)]),
-            lambda: padded([[0, 1]]),
-        ],
-        "side": [lambda: padded([torch.arange(2)], side="both")],
-        "documents": [lambda: packed([torch.zeros(2).half()]), lambda: positions.packed([grid(1, 2)[None]])],
-    }
-)
 
 
 def test_rows_of_two_dtypes_keep_their_positions():

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import positions
 from posenc.positions import block_order, grid, windows, with_prefix
-from tests.samples import bounded, refusals
+from tests.samples import bounded
 
 sides = st.integers(1, 9)
 edges = st.integers(1, 4)
@@ -40,18 +39,3 @@ def test_compiles():
     compiled = torch.compile(lambda c: windows(c, (9, 7), 4), fullgraph=True, backend="eager", dynamic=True)
     for coordinates in (grid(9, 7), grid(9, 3), grid(5, 5)[:7]):
         assert torch.equal(compiled(coordinates), windows(coordinates, (9, 7), 4))
-
-
-test_refusals = refusals(
-    {
-        "sizes": [
-            lambda: block_order(2**20, 2**20),
-            lambda: block_order(4, 5),
-            lambda: windows(grid(2, 2), (2, 2, 2), 2),
-        ],
-        "block": [lambda: block_order(4, 4, block=0), lambda: block_order(4, 4, block=(1, 2, 2))],
-        "partial": [lambda: block_order(4, 5, partial="yes")],
-        "coordinates": [lambda: windows(torch.arange(4), 4, 2), lambda: positions.windows(grid(2, 2).half(), 2, 2)],
-        "window": [lambda: windows(grid(2, 2), 2, 0)],
-    }
-)

@@ -1,4 +1,4 @@
-"""What positions must be: refusals, and the mark of tokens without a place in every dtype."""
+"""The mark of tokens without a place, in every dtype."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 
 from posenc import positions
 from posenc.positions import checking
-from tests.samples import refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
@@ -23,18 +22,3 @@ def test_no_small_integer_is_the_mark(dtype):
     """−2^31, cast to one of these, is 0."""
     assert not checking.has_no_position(torch.zeros(3, 2, dtype=dtype), axes=2).any()
     assert not checking.has_no_position(torch.zeros(3, dtype=dtype), axes=1).any()
-
-
-test_refusals = refusals(
-    {
-        "here": [
-            lambda: checking.check("here", [0, 1], 2, 1),
-            lambda: checking.check("here", torch.arange(3), 4, 1),
-            lambda: checking.check("here", torch.zeros(3, 4).long(), 4, 2),
-            lambda: checking.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2),
-            lambda: checking.check("here", torch.arange(4), 4, 1, axes=2),
-            lambda: checking.check_dtype("here", torch.zeros(2).half()),
-            lambda: checking.check_dtype("here", torch.zeros(2).bool()),
-        ],
-    }
-)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from posenc import positions
 from posenc.positions import checking, grid
-from tests.samples import bounded, gap, refusals
+from tests.samples import bounded, gap
 
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
 MAPPED = (
@@ -128,34 +128,3 @@ def test_compiles(mapped):
     compiled = torch.compile(lambda c: mapped(c, (4, 7)), fullgraph=True, backend="eager", dynamic=True)
     for coordinates in (grid(4, 7), grid(9, 3), grid(5, 5)[:7]):
         assert torch.equal(compiled(coordinates), mapped(coordinates, (4, 7)))
-
-
-test_refusals = refusals(
-    {
-        "sizes": [
-            lambda: grid(),
-            lambda: grid(2, 0),
-            lambda: grid(2**20, 2**20),
-            lambda: positions.centred(grid(2, 2), (2, 2, 2)),
-            lambda: positions.centred(grid(2, 2), 0),
-        ],
-        "coordinates": [
-            lambda: positions.centred(torch.arange(4), 4),
-            lambda: positions.centred([[0, 0]], 4),
-            lambda: positions.centred(grid(2, 2).half(), 4),
-        ],
-        "per": [lambda: positions.signed(grid(2, 2), 2, per="separate")],
-        "trained": [lambda: positions.spaced(grid(2, 2), 2, trained=0)],
-        "onto": [
-            lambda: positions.rescaled(grid(2, 2), 2, onto=(3,)),
-            lambda: positions.aligned(grid(2, 2), 2, onto=-1),
-            lambda: positions.nearest(grid(2, 2), 2, onto=0),
-        ],
-        "offset": [
-            lambda: positions.aligned(grid(2, 2), 2, onto=2, offset=1.0),
-            lambda: positions.cropped(grid(2, 2), offset=(1, 2, 3)),
-            lambda: positions.cropped(grid(2, 2), offset=math.nan),
-        ],
-        "scale": [lambda: positions.cropped(grid(2, 2), offset=0, scale=0)],
-    }
-)

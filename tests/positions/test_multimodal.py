@@ -21,7 +21,7 @@ from posenc.positions import (
     stream,
 )
 from posenc.positions.designs import Design
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 ROW = [Text(3), Image(2, 5), Text(1), Image(3, 1), Text(2)]
 COUNTED: tuple[Design, ...] = ("mrope", "mrope-i", "mhrope", "omnirope", "ilrope", "mm-rope", "videorope", "hope")
@@ -142,34 +142,3 @@ def test_a_name_of_another_builder_is_told_so():
         for call in calls:
             with pytest.raises(ValueError, match=re.escape(words)):
                 call()
-
-
-VIDEO = [Video(2, 1, 1)]
-test_refusals = refusals(
-    {
-        "design": [lambda: multimodal(VIDEO, design="rope")],
-        "stride": [
-            lambda: multimodal(VIDEO, design="hope"),
-            lambda: multimodal(VIDEO, design="v2pe", stride=1),
-            lambda: multimodal(VIDEO, design="mrope", stride=0),
-            lambda: multimodal(VIDEO, design="mrope", stride=[1, 1]),
-            lambda: multimodal([Video(2**20, 1, 1)], design="mrope", stride=1e12),
-        ],
-        "scale": [
-            lambda: multimodal(VIDEO, design="mrope", scale=(4, 8, 8)),
-            lambda: multimodal(VIDEO, design="mm-rope", scale=(4, 8)),
-            lambda: multimodal(VIDEO, design="mm-rope", scale=(4, 8, 0)),
-        ],
-        "span": [
-            lambda: multimodal(VIDEO, design="videorope", span=1),
-            lambda: multimodal(VIDEO, design="v2pe", span=0),
-        ],
-        "circle": [
-            lambda: multimodal(VIDEO, design="mrope", circle=Circle()),
-            lambda: multimodal(VIDEO, design="circlerope", circle=10.0),
-            lambda: multimodal(VIDEO, design="circlerope", circle=Circle(radius="large")),
-            lambda: multimodal(VIDEO, design="circlerope", circle=Circle(plane=1.5)),
-        ],
-        "reset": [lambda: multimodal(VIDEO, design="mrope", reset="yes")],
-    }
-)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from posenc import RoPE, positions
 from posenc.positions import augmented, centred, grid, perturbed, signed, with_prefix
-from tests.samples import bounded, gap, refusals
+from tests.samples import bounded, gap
 
 
 @bounded
@@ -94,20 +92,3 @@ def test_generators_decide(perturb):
     first, again, other = (perturb(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-test_refusals = refusals(
-    {
-        "tokens": [lambda: positions.randomised(5, 4), lambda: positions.randomised(0, 4)],
-        "batch": [lambda: positions.randomised(2, 4, batch=0)],
-        "max_length": [lambda: positions.randomised(2, 2**20, batch=2**20)],
-        "coordinates": [lambda: perturbed(torch.arange(3), 3)],
-        "sizes": [lambda: perturbed(grid(2, 2), (2, 2, 2))],
-        "intensity": [lambda: perturbed(grid(2, 2), 2, intensity=-1.0)],
-        "still": [lambda: perturbed(grid(2, 2), 2, still=5)],
-        "still_axes": [lambda: perturbed(grid(2, 2), 2, still_axes=(2,))],
-        "shift": [lambda: augmented(grid(2, 2), shift=-0.1)],
-        "jitter": [lambda: augmented(grid(2, 2), jitter=0.5)],
-        "rescale": [lambda: augmented(grid(2, 2), rescale=math.inf)],
-    }
-)

@@ -7,7 +7,6 @@ import torch
 
 from posenc import positions
 from posenc.positions import NO_POSITION, checking, grid, with_prefix, with_suffix
-from tests.samples import refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
@@ -55,16 +54,3 @@ def test_tokens_without_a_place_are_counted_on():
     assert both[:, 2].tolist() == [0, 1, 0, 1, 2, 3]
     rows = torch.stack([with_prefix(grid(1, 2)), torch.tensor([[0, 0], [0, 1], [0, 2]])])
     assert with_suffix(rows)[:, -1].tolist() == [[NO_POSITION, 1], [NO_POSITION, 0]]
-
-
-test_refusals = refusals(
-    {
-        "positions": [
-            lambda: with_prefix(torch.arange(4)),
-            lambda: with_prefix(grid(4)),
-            lambda: with_prefix(torch.zeros(0, 2), at="centre"),
-        ],
-        "count": [lambda: with_prefix(grid(2, 2), -1), lambda: with_prefix(grid(2, 2), True)],
-        "at": [lambda: with_prefix(grid(2, 2), at="center"), lambda: with_prefix(grid(2, 2), at=(1, 2, 3))],
-    }
-)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc import positions
-from posenc.positions import Audio, Image, Text, Video, following, grid, stream
-from tests.samples import bounded, refusals
+from posenc.positions import Audio, Image, Text, Video, following, stream
+from tests.samples import bounded
 
 FAMILIES = ("qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl")
 parts = st.lists(
@@ -91,31 +91,3 @@ def test_a_batch_of_different_rows(side):
     for row, got, here in zip(rows, batch, mask, strict=True):
         assert torch.equal(got[here], row)
     assert following(batch, 2).tolist() == [[[8] * 3, [9] * 3], [[5] * 3, [6] * 3]], "padding does no harm"
-
-
-test_refusals = refusals(
-    {
-        "family": [lambda: stream([Text(2)], family="qwen")],
-        "qwen2-vl": [lambda: stream([Text(2)], family="qwen2-vl", tokens_per_second=2)],
-        "tokens_per_second": [lambda: stream([Text(2)], family="qwen2.5-vl", tokens_per_second=0)],
-        "parts": [lambda: stream([3], family="qwen2-vl")],
-        "parts[0]": [lambda: stream([Text(-1)], family="qwen2-vl")],
-        "parts[1]": [lambda: stream([Text(1), Image(0, 2)], family="qwen2-vl")],
-        "frames": [
-            lambda: stream([Video(0, 2, 2)], family="qwen2-vl"),
-            lambda: stream([Video(0, 2, 2)], family="qwen3-vl"),
-            lambda: stream([Video(2**20, 2**10, 2**10)], family="qwen2-vl"),
-            lambda: stream([Video(2**20, 1, 1, between=2**20)], family="qwen3-vl"),
-        ],
-        "seconds_per_grid": [
-            lambda: stream([Video(2, 2, 2, -1.0)], family="qwen2.5-vl"),
-            lambda: stream([Video(9, 1, 1, 1e15)], family="qwen2.5-vl"),
-        ],
-        "between": [
-            lambda: stream([Video(2, 2, 2, between=1)], family="qwen2.5-vl"),
-            lambda: stream([Video(3, 2, 2, between=[1])], family="qwen3-vl"),
-        ],
-        "positions": [lambda: following(torch.arange(3)), lambda: following(grid(1, 2).float())],
-        "tokens": [lambda: following(grid(1, 2), 0)],
-    }
-)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc import positions
-from tests.samples import bounded, refusals
+from tests.samples import bounded
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
@@ -84,47 +84,8 @@ def test_abacus_in_any_integer_dtype(dtype):
     assert positions.abacus(tokens, [48], shift=300).dtype == torch.int64
 
 
-def test_abacus_of_no_tokens():
-    assert positions.abacus(torch.zeros(2, 0, dtype=torch.long), [1]).shape == (2, 0)
-
-
 def test_abacus_compiles():
     compiled = torch.compile(positions.abacus, fullgraph=True, backend="eager", dynamic=True)
     for tokens in (torch.tensor([1, 1, 0]), torch.tensor([0, 1, 1, 1, 0, 1])):
         digits = torch.tensor([1])
         assert torch.equal(compiled(tokens, digits), positions.abacus(tokens, digits))
-
-
-test_refusals = refusals(
-    {
-        "mask": [lambda: positions.from_mask(torch.ones(4))],
-        "segments": [lambda: positions.from_segments(torch.zeros(1, 2, 3))],
-        "cu_seqlens": [
-            lambda: positions.segments_from_cu_seqlens(torch.tensor([1, 3])),
-            lambda: positions.segments_from_cu_seqlens(torch.tensor([0, 3, 2])),
-            lambda: positions.segments_from_cu_seqlens(torch.tensor([0.0, 3.0])),
-            lambda: positions.segments_from_cu_seqlens(torch.tensor([0])),
-            lambda: positions.from_cu_seqlens(torch.tensor([0, 10**18])),
-        ],
-        "total": [lambda: positions.from_cu_seqlens(torch.tensor([0, 3]), total=2)],
-        "past": [
-            lambda: positions.after(-1),
-            lambda: positions.after(torch.zeros(2**10).long(), 2**25),
-            lambda: positions.after(torch.tensor([1.0])),
-        ],
-        "tokens": [lambda: positions.after(1, 0)],
-        "rank": [lambda: positions.zigzag(12, 2, 2)],
-        "length": [lambda: positions.zigzag(10, 0, 2)],
-        "input_ids": [
-            lambda: positions.abacus(torch.zeros(2, 3), [1]),
-            lambda: positions.abacus(torch.zeros(1, 2, 3).long(), [1]),
-            lambda: positions.abacus(torch.tensor([True]), [1]),
-        ],
-        "digit_tokens": [
-            lambda: positions.abacus(torch.tensor([1]), []),
-            lambda: positions.abacus(torch.tensor([1]), torch.zeros(1, 2).long()),
-            lambda: positions.abacus(torch.tensor([1]), torch.zeros(2)),
-        ],
-        "shift": [lambda: positions.abacus(torch.tensor([1]), [1], shift=-1)],
-    }
-)

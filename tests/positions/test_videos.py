@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import positions
 from posenc.positions import grid, on_all_axes, seconds, video
-from tests.samples import refusals
 
 
 def test_a_video_is_a_grid_whose_frames_have_times():
@@ -39,16 +37,3 @@ def test_sound_with_a_video():
 def test_on_all_axes():
     rows = torch.tensor([[0, 1], [5, 6]])
     assert on_all_axes(rows, 2).tolist() == [[[0, 0], [1, 1]], [[5, 5], [6, 6]]]
-
-
-test_refusals = refusals(
-    {
-        "frames": [lambda: seconds(0, 1.0), lambda: video(2**20, 2**10, 2**10)],
-        "rate": [lambda: seconds(3, 0.0)],
-        "height": [lambda: video(2, 0, 3)],
-        "times": [lambda: video(2, 1, 1, times=torch.arange(3)), lambda: video(2, 1, 1, times=torch.zeros(2).half())],
-        "positions": [lambda: on_all_axes(grid(1, 2)[None]), lambda: on_all_axes(torch.zeros(3).bool())],
-        "axes": [lambda: on_all_axes(torch.arange(3), 0)],
-        "rows": [lambda: positions.padded([])],
-    }
-)

@@ -1,39 +1,14 @@
-"""Steps are rows of a whole call; tables of default positions are kept within one limit, and never traced."""
+"""Tables of default positions are kept within one limit, and never traced."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from posenc import PositionInterpolation, RoPE, YaRN, attention
+from posenc import RoPE, attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions.checking import default_positions, is_default
 from posenc.rotary import _default_tables as default_tables
 from tests.samples import gap, qkv
-
-KINDS = [
-    lambda: RoPE(16),
-    lambda: RoPE(16, layout="interleaved"),
-    lambda: RoPE(16, rotary_dim=8),
-    lambda: RoPE(16, scaling=YaRN(4.0, original_length=64)),
-    lambda: RoPE(16, scaling=PositionInterpolation(3.0)),
-]
-
-
-@pytest.mark.parametrize("make", KINDS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("first", [0, -70, 2**31 + 5])
-def test_steps_are_rows_of_a_whole_call(make, dtype, first):
-    rope, tokens = make(), 71
-    q, k, _ = (t.to(dtype) for t in qkv(2, 4, tokens, head_dim=16, num_kv_heads=2))
-    positions = torch.arange(first, first + tokens)
-    full = make()(q, k, positions, positions)
-    for step in range(tokens):
-        at = positions[step : step + 1]
-        rotated = rope(q[:, :, step : step + 1], k[:, :, step : step + 1], at, at)
-        for got, expected in zip(rotated, full, strict=True):
-            bound = {torch.float64: 1e-15, torch.float32: 5e-7}.get(dtype, 0.02)
-            assert gap(got, expected[:, :, step : step + 1]) <= bound
 
 
 def test_a_table_of_default_positions_is_computed_once_and_equals_a_fresh_one():

@@ -11,18 +11,21 @@ from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, MHRoPE, MixedRoPE
 from posenc.testing import exactness
 
 HEADS, WIDTH = 2, 48
-TWO, THREE = ("rope-vit", "qwen-vl", "llama-4", "sam-2", "dinov3"), ("pixtral", "eva-02", "v-jepa-2")
+TWO = ("rope-vit", "qwen-vl", "llama-4", "sam-2", "dinov3")
+THREE = ("pixtral", "eva-02", "v-jepa-2", "gemma-4", "kimi-k2.5")
 CONVENTIONS = {**dict.fromkeys(TWO, 2), **dict.fromkeys(THREE, 3)}
 EXACT = {
     "rope": lambda: RoPE(WIDTH),
     **{f"axial {name}": lambda name=name, axes=axes: AxialRoPE(WIDTH, axes=axes, convention=name)
        for name, axes in CONVENTIONS.items()},
+    "axial, given frequencies": lambda: AxialRoPE(12, frequencies=[[1.0, 0.3, 0.1], [2.0, 0.5, 0.0]]),
     "mixed": lambda: MixedRoPE(WIDTH, num_heads=HEADS),
+    "mixed, halves": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3, layout="half"),
     "mixed, three axes": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3),
     "mixed, golden directions": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3, directions="golden", learned=False),
     "mrope": lambda: MRoPE(WIDTH, sections=(8, 8, 8)),
     "mhrope": lambda: MHRoPE(WIDTH, num_heads=HEADS, heads=(1, 1, HEADS - 2)),
-    "mrope, interleaved": lambda: MRoPE(WIDTH, sections=(12, 6, 6), interleaved=True),
+    "mrope, interleaved": lambda: MRoPE(WIDTH, sections=(12, 6, 6), interleaved=True, layout="interleaved"),
     "vjepa": lambda: VJEPARoPE(WIDTH),
     "grape_m": lambda: GRAPEM(WIDTH, num_heads=HEADS),
     "liere, blocks of 2": lambda: LieRE(WIDTH, num_heads=HEADS, block=2),
@@ -50,7 +53,7 @@ def measured(make, dtype=torch.float64, pairs=40):
         x, y = (torch.randint(0, 65, shape).double() / 64 for _ in "xy")
     else:
         x, y = (torch.randint(-1000, 1000, shape) for _ in "xy")
-    return exactness(encoding, x, y, num_heads=HEADS, head_dim=WIDTH, dtype=dtype)
+    return exactness(encoding, x, y, num_heads=HEADS, head_dim=encoding.head_dim, dtype=dtype)
 
 
 @pytest.mark.parametrize("name", EXACT)

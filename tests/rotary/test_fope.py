@@ -6,7 +6,7 @@ import torch
 
 from posenc import RoPE, attention
 from posenc.rotary import FoPE
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 
 def test_without_noise_the_pairs_rotate_as_under_rope():
@@ -31,19 +31,3 @@ def test_coefficients_learn_only_where_asked():
         out = attention(q.requires_grad_(), k, v, [fope])
         out.sum().backward()
         assert (fope.cos_coef.grad is not None) == learned
-
-
-test_refusals = refusals(
-    {
-        "head_dim": [lambda: FoPE(7, num_heads=2, original_length=64)],
-        "num_kv_heads": [
-            lambda: FoPE(8, num_heads=3, original_length=64, num_kv_heads=2),
-            lambda: FoPE(8, num_heads=4, original_length=64).rotate(
-                torch.zeros(1, 3, 3, 8), (torch.zeros(4, 3, 4),) * 2
-            ),
-        ],
-        "original_length": [lambda: FoPE(8, num_heads=2, original_length=6)],
-        "series": [lambda: FoPE(8, num_heads=2, original_length=64, series=5)],
-        "num_frequencies": [lambda: FoPE(8, num_heads=2, original_length=64, num_frequencies=5)],
-    }
-)

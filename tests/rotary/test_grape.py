@@ -6,7 +6,7 @@ import torch
 
 from posenc import RoPE
 from posenc.rotary import GRAPEM
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 
 def test_at_first_it_is_rope_at_negated_positions():
@@ -16,12 +16,3 @@ def test_at_first_it_is_rope_at_negated_positions():
         grape = GRAPEM(8, num_heads=4, num_kv_heads=2, per_head=per_head)
         for got, expected in zip(grape(q, k, at, at), RoPE(8)(q, k, -at, -at), strict=True):
             assert gap(got, expected) < 2e-3  # log frequencies are float32 parameters
-
-
-test_refusals = refusals(
-    {
-        "head_dim": [lambda: GRAPEM(7, num_heads=2)],
-        "num_kv_heads": [lambda: GRAPEM(8, num_heads=3, num_kv_heads=2)],
-        "log_scale": [lambda: GRAPEM(8, num_heads=2, log_scale=0)],
-    }
-)

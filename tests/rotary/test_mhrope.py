@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from posenc import DynamicNTK, RoPE, attention
-from posenc.frequencies import MultiScale
 from posenc.positions import Image, Text, multimodal
 from posenc.rotary import MHRoPE, MixedRoPE
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 
 def test_a_picture_is_rotated_as_by_mixed_rope_with_one_axis_a_head():
@@ -41,16 +40,3 @@ def test_a_length_dependent_scaling_spans_the_largest_coordinate():
         assert torch.equal(actual, expected)
     assert not rope.cacheable()
     assert rope.cacheable(41)
-
-
-test_refusals = refusals(
-    {
-        "heads": [
-            lambda: MHRoPE(16, num_heads=8, heads=(3, 3, 3)),
-            lambda: MHRoPE(16, num_heads=8, heads=(8,)),
-            lambda: MHRoPE(16, num_heads=8, heads=(-1, 3, 3)),
-        ],
-        "num_kv_heads": [lambda: MHRoPE(16, num_heads=8, num_kv_heads=3, heads=(1, 1, 1))],
-        "scaling": [lambda: MHRoPE(16, num_heads=4, heads=(1, 1), scaling=MultiScale(4, num_kv_heads=2))],
-    }
-)

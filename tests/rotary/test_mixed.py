@@ -9,7 +9,7 @@ import torch
 
 from posenc.positions import grid
 from posenc.rotary import MixedRoPE
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 5])
@@ -63,21 +63,6 @@ def test_golden_directions_spread_over_the_sphere(axes, heads):
     assert all(torch.equal(a, b) for a, b in zip(rope.table(ahead), again.table(ahead), strict=True))
 
 
-test_refusals = refusals(
-    {
-        "head_dim": [lambda: MixedRoPE(7, num_heads=2)],
-        "num_kv_heads": [lambda: MixedRoPE(8, num_heads=4, num_kv_heads=3)],
-        "base": [lambda: MixedRoPE(8, num_heads=4, base=1)],
-        "directions": [lambda: MixedRoPE(8, num_heads=4, learned=False)],
-        "freqs": [
-            lambda: MixedRoPE(8, num_heads=4).from_official(torch.zeros(2, 12)),
-            lambda: MixedRoPE(8, num_heads=4).from_official(torch.zeros(4, 2, 4)),
-            lambda: MixedRoPE(8, num_heads=4, directions="golden", learned=False).from_official(torch.zeros(2, 16)),
-        ],
-    }
-)
-
-
 def test_given_frequencies_are_kept_and_written_back():
     inputs = torch.randn(2, 2, 4, dtype=torch.float64)
     rope = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=inputs)
@@ -99,15 +84,3 @@ def test_frequencies_of_one_head_serve_all():
     rope, places = MixedRoPE(4, num_heads=3, frequencies=theta, learned=False), grid(3, 3)
     full = MixedRoPE(4, num_heads=3, frequencies=[theta] * 3, learned=False)
     assert all(torch.equal(a, b) for a, b in zip(rope.table(places), full.table(places), strict=True))
-
-
-test_refusals_of_given_frequencies = refusals(
-    {
-        "frequencies": [
-            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, 2.0]] * 2, base=10.0),
-            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, 2.0]] * 2, directions="golden"),
-            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, 2.0]] * 3),
-            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, "2"]] * 2),
-        ],
-    }
-)

@@ -1,4 +1,4 @@
-"""M-RoPE: text that is rotated as under RoPE, orders of pairs, and the formulas of GLM and Ernie."""
+"""M-RoPE: text that is rotated as under RoPE, and orders of pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posenc import DynamicNTK, LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import CLEX, MultiScale
 from posenc.hf import rope_to_config
 from posenc.rotary import pair_order
-from tests.samples import gap, qkv, refusals
+from tests.samples import qkv
 
 SECTIONS = (4, 6, 6)
 PAIRS = sum(SECTIONS)
@@ -69,60 +69,6 @@ def test_qwen_3_gives_time_what_the_others_leave():
     assert order == [0, 1, 2] * 20 + [0] * 4
     short = MRoPE(24, sections=(2, 6, 4), interleaved=True).order()  # rows would go on past the last pair
     assert short == [0, 1, 2] * 4
-
-
-def test_glm_4v_rotates_half_of_adjacent_channels():
-    """apply_multimodal_rotary_pos_emb of transformers' glm4v."""
-    sections, positions = (2, 3, 3), torch.randint(0, 40, (6, 3))
-    x = torch.randn(1, 2, 6, 32, dtype=torch.float64)
-    theta = 10_000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
-    angle = torch.cat([positions[:, i : i + 1] * t for i, t in enumerate(theta.split(sections))], -1)
-    cos, sin = (t.repeat_interleave(2, -1) for t in (angle.cos(), angle.sin()))
-    turning, rest = x.split(16, -1)
-    across = torch.stack([-turning[..., 1::2], turning[..., ::2]], -1).flatten(-2)
-    rope = MRoPE(32, sections=sections, rotary_dim=16, layout="interleaved", base=10_000.0)
-    result = rope.rotate(x, rope.table(positions, like=x))
-    assert gap(result, torch.cat([turning * cos + across * sin, rest], -1)) < 1e-12
-
-
-def test_ernie_deals_rows_and_columns_and_time_comes_last():
-    """compute_default_rope_parameters and recomposition_to_3d of transformers' ernie4_5_vl_moe."""
-    sections, positions = (5, 5, 6), torch.randint(0, 40, (6, 3))
-    theta = 500_000.0 ** (-torch.arange(0, 32, 2, dtype=torch.float64) / 32)
-    places, time = theta[:-6], theta[-6:]
-    arranged = torch.cat([places[0::2], places[1::2], time])
-    of_axis = [positions[:, axis : axis + 1] * arranged for axis in range(3)]
-    row, column, at = (of_axis[(i + 1) % 3].split(sections, -1)[i] for i in range(3))
-    angle = torch.cat([torch.stack([row, column], -1).flatten(-2), at], -1)
-    rope = MRoPE(32, sections=sections, time_last=True, base=500_000.0, layout="interleaved")
-    cos, sin = rope.table(positions, like=theta)
-    assert max(gap(cos, angle.cos()), gap(sin, angle.sin())) < 1e-12
-    assert MRoPE(128, sections=(22, 22, 20), time_last=True).order() == [1, 2] * 22 + [0] * 20
-
-
-def test_rotated_in_place():
-    rope, positions = MRoPE(32, sections=SECTIONS), torch.randint(0, 40, (6, 3))
-    x, table = torch.randn(1, 2, 6, 32), rope.table(positions)
-    expected = rope.rotate(x, table)
-    assert rope.rotate_(x, table) is x
-    assert gap(x, expected) < 1e-6
-
-
-test_refusals = refusals(
-    {
-        "rotary_dim": [lambda: MRoPE(7, sections=(1, 1, 1))],
-        "sections": [
-            lambda: MRoPE(8, sections=(1, 1, 1)),
-            lambda: MRoPE(8, sections=(-1, 2, 3)),
-            lambda: MRoPE(8, sections=(2, 2)),
-            lambda: MRoPE(8, sections=(1, 1, 1, 1), interleaved=True),
-            lambda: MRoPE(8, sections=(1, 1, 1, 1), time_last=True),
-        ],
-        "axes": [lambda: MRoPE(8, sections=(4,), axes=1)],
-        "interleaved": [lambda: MRoPE(8, sections=(2, 1, 1), interleaved=True, time_last=True)],
-        "base": [lambda: MRoPE(8, sections=(2, 1, 1), base=1.0)],
-    }
-)
 
 
 @pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"time_last": True, "layout": "interleaved"}], ids=str)

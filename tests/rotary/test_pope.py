@@ -6,7 +6,7 @@ import torch
 
 from posenc import attention, explain_backend
 from posenc.rotary import PoPE
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 
 def test_the_scale_is_of_the_given_width():
@@ -22,16 +22,3 @@ def test_strengths_of_large_channels():
     features, _ = PoPE(4, num_heads=1).double()(x, x, at, at)
     expected = x + (-x).exp().log1p()
     assert ((features[..., :4] - expected) / expected).abs().max() < 1e-15
-
-
-test_refusals = refusals(
-    {
-        "num_kv_heads": [
-            lambda: PoPE(8, num_heads=3, num_kv_heads=2),
-            lambda: attention(*qkv(1, 4, 3, num_kv_heads=1), [PoPE(8, num_heads=4)]),
-        ],
-        "rotary_dim": [lambda: PoPE(8, num_heads=2, rotary_dim=9)],
-        "sections": [lambda: PoPE(8, num_heads=2, sections=(4, 2))],
-        "table": [lambda: PoPE(8, num_heads=2).table(torch.arange(3))],
-    }
-)

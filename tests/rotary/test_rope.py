@@ -1,4 +1,4 @@
-"""RoPE: partial rotations, layouts and their permutations, and arguments that are fixed."""
+"""RoPE: layouts and their permutations, and arguments that are fixed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,9 @@ import torch
 
 from posenc import NTKAware, RoPE, YaRN
 from posenc.rotary import permute_layout
-from tests.samples import gap, refusals
+from tests.samples import gap
 
 LAYOUTS = ("half", "interleaved")
-
-
-class TestRotation:
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_partial_rotation_leaves_the_rest(self, layout):
-        x, positions = torch.randn(2, 3, 4, 16), torch.arange(4)
-        part, full = RoPE(16, rotary_dim=6, layout=layout), RoPE(6, layout=layout)
-        rotated = part.rotate(x, part.table(positions))
-        assert torch.equal(rotated[..., 6:], x[..., 6:])
-        assert gap(rotated[..., :6], full.rotate(x[..., :6], full.table(positions))) < 1e-6
 
 
 class TestLayouts:
@@ -48,22 +38,6 @@ class TestLayouts:
         assert permute_layout(torch.arange(8), 8, to="half").tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
         assert permute_layout(torch.arange(8), 8, to="interleaved").tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
         assert permute_layout(torch.arange(8), 8, to="half", rotary_dim=4).tolist() == [0, 2, 1, 3, 4, 5, 6, 7]
-
-
-test_refusals = refusals(
-    {
-        "rotary_dim": [
-            lambda: RoPE(7),
-            lambda: RoPE(8, rotary_dim=10),
-            lambda: permute_layout(torch.zeros(8, 2), 8, to="half", rotary_dim=3),
-        ],
-        "base": [lambda: RoPE(8, base=1)],
-        "positions": [lambda: RoPE(8).table(torch.zeros(2).bfloat16())],
-        "head_dim": [lambda: RoPE(8).rotate(torch.zeros(1, 1, 2, 6), RoPE(8).table(torch.arange(2)))],
-        "weight": [lambda: permute_layout(torch.zeros(9, 2), 8, to="half")],
-        "to": [lambda: permute_layout(torch.zeros(8, 2), 8, to="neox")],
-    }
-)
 
 
 @pytest.mark.parametrize(

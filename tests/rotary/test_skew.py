@@ -139,11 +139,3 @@ def test_compiled_and_exported(block):
     assert gap(program.module()(more), skew_exponential(more)) < 1e-6
     seen = [node.meta.get("val") for node in program.graph.nodes]
     assert not any(value.is_complex() for value in seen if isinstance(value, torch.Tensor))
-
-
-@pytest.mark.parametrize(
-    "wrong", [torch.zeros(3), torch.zeros(2, 3, 4), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2).cfloat()]
-)
-def test_refusals_name_the_argument(wrong):
-    with pytest.raises(ValueError, match="generators"):
-        skew_exponential(wrong)

@@ -1,13 +1,12 @@
-"""CoPE: clamped counts, counts in low precision, and what is refused."""
+"""CoPE: counts in low precision, and what is not a number."""
 
 from __future__ import annotations
 
 import torch
 
 from posenc import attention
-from posenc.call import prepare_call
 from posenc.score.cope import CoPE
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 FORMS = {
     "plain": {},
@@ -29,21 +28,6 @@ def cope(form="plain", **options) -> CoPE:
     return encoding
 
 
-def context_of(q, k, v, **options):
-    expected = {"q_pos": None, "k_pos": None, "x": None, "token_states": None, "mask": None, "segments": None}
-    problem = prepare_call(q, k, v, [], **{**expected, "causal": True, "scale": None, **options})
-    return problem.context(problem.visible(), None)
-
-
-def test_clamped_counts_are_equal_and_give_no_gradient():
-    q, k, v = qkv(1, 1, 30, dtype=torch.float64)
-    k.requires_grad_()
-    counts = cope().counts(q, context_of(q, k, v))[:, :, -1]
-    assert (counts[..., :15] == 3).all()
-    (gradient,) = torch.autograd.grad(counts[..., :15].sum(), k)
-    assert not gradient.any()
-
-
 def test_counts_in_low_precision():
     """bfloat16 cannot tell 256 from 257, so counts in it would stand still."""
     q, k, v = qkv(1, 1, 700, dtype=torch.bfloat16)
@@ -60,20 +44,3 @@ def test_not_a_number_stays_one():
     out = attention(q, k, v, [cope().float()])
     assert out[0, 0, 2].isnan().all()
     assert out[1].isfinite().all()
-
-
-test_refusals = refusals(
-    {
-        "dim": [lambda: CoPE(8, max_position=2, gates="separate", dim=4)],
-        "rotated": [lambda: CoPE(8, max_position=2, gates="values", rotated=True)],
-        "head_dim": [lambda: attention(*qkv(), [CoPE(16, max_position=2)])],
-        "value_dim": [lambda: attention(*qkv(value_dim=5), [CoPE(8, max_position=2, gates="values")])],
-        "x": [
-            lambda: attention(*qkv(), [cope("separate").float()]),
-            lambda: attention(*qkv(), [cope("separate").float()], x=torch.zeros(2, 6, 31)),
-        ],
-        "num_kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], token_states=[torch.zeros(2, 3, 6, 8)])],
-        "q_pos": [lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0))],
-        "CoPE": [lambda: attention(*qkv(), [cope().float()], backend="sdpa")],
-    }
-)

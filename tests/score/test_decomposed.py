@@ -1,4 +1,4 @@
-"""Decomposed relative positions: one axis is Shaw; fractions, tokens without a place and places outside."""
+"""Decomposed relative positions: fractions, tokens without a place and places outside."""
 
 from __future__ import annotations
 
@@ -6,17 +6,8 @@ import torch
 
 from posenc import attention
 from posenc.positions import NO_POSITION
-from posenc.score import DecomposedRelative, Shaw
-from tests.samples import gap, qkv, refusals
-
-
-def test_one_axis_is_shaw_with_an_unscaled_query():
-    q, k, v = qkv(dtype=torch.float64)
-    relative, shaw = DecomposedRelative(8, window=(4,)).double(), Shaw(8, max_distance=3, values=False).double()
-    with torch.no_grad():
-        shaw.key_table.copy_(relative.tables[0].flip(0) / 0.3)
-    got, expected = (attention(q, k, v, [e], scale=0.3, causal=False) for e in (relative, shaw))
-    assert gap(got, expected) < 1e-12
+from posenc.score import DecomposedRelative
+from tests.samples import gap, qkv
 
 
 def test_fractions_in_float32_are_as_good_as_in_float64():
@@ -45,20 +36,3 @@ def test_tokens_without_a_place_and_places_outside_the_window():
     assert gap(added(here, far), added(here, near)) < 1e-12
     between = (added(here, near.double()) + added(here, here.double() + near[1])) / 2
     assert between.shape == zero.shape
-
-
-test_refusals = refusals(
-    {
-        "window": [
-            lambda: DecomposedRelative(8, window=3),
-            lambda: DecomposedRelative(8, window=(3, 0)),
-            lambda: DecomposedRelative(8, window=(3, 3)).resized((3,)),
-        ],
-        "init_std": [lambda: DecomposedRelative(8, window=(3, 3), init_std=-1)],
-        "tables": [lambda: DecomposedRelative(8, window=(3, 3)).from_official(torch.ones(5, 8))],
-        "head_dim": [lambda: attention(*qkv(), [DecomposedRelative(16, window=(3,))])],
-        "q_pos": [
-            lambda: attention(*qkv(), [DecomposedRelative(8, window=(3, 3))], q_pos=torch.arange(6), causal=False)
-        ],
-    }
-)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import ALiBi, Context, attention, create_encoding, read_attention
-from posenc.layers import KVCache, SelfAttention
+from posenc import Context, create_encoding, read_attention
 from posenc.score.forget import ForgetGate
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 DIM, HEADS = 16, 4
 
@@ -29,19 +26,6 @@ def decay(gates: torch.Tensor, queries: int) -> torch.Tensor:
 
 def tokens(batch=2, length=9, dtype=torch.float32) -> torch.Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1)).to(dtype)
-
-
-def layer(*encodings, **options) -> SelfAttention:
-    torch.manual_seed(0)
-    return SelfAttention(DIM, HEADS, encodings=encodings, **options)
-
-
-def spread(gate: ForgetGate) -> ForgetGate:
-    """The gate with weights so large that its values differ from token to token."""
-    torch.manual_seed(3)
-    if gate.weight is not None:
-        torch.nn.init.normal_(gate.weight, std=1.0)
-    return gate
 
 
 class TestGates:
@@ -70,12 +54,6 @@ class TestGates:
         assert torch.allclose(got, expected, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
         assert ForgetGate(8, num_heads=1, kind="fixed", decay_time=times).decay_times() == [pytest.approx(times[0])]
 
-    def test_fixed_gates_are_alibi(self):
-        q, k, v = qkv(dtype=torch.float64)
-        gate = ForgetGate(DIM, num_heads=HEADS, kind="fixed", decay_time=(2, 16))
-        slopes = [1 / t for t in gate.decay_times()]
-        assert gap(attention(q, k, v, [gate]), attention(q, k, v, [ALiBi(HEADS, slopes=slopes)])) < 1e-12
-
     def test_strong_logits_stay_finite(self):
         gate = ForgetGate(DIM, num_heads=HEADS)
         torch.nn.init.constant_(gate.weight, 1e4)
@@ -103,69 +81,10 @@ class TestLongTexts:
         steps = got.diff(dim=-1)[:, -self.TILE :] - exact.diff(dim=-1)[:, -self.TILE :]
         assert steps[seen[:, -self.TILE :]].abs().max() < 1e-5
 
-    def test_a_running_sum_from_the_start_would_not_do(self):
-        gates = F.logsigmoid(torch.randn(self.LENGTH, generator=torch.Generator().manual_seed(0)))
-        running, exact = gates.cumsum(0), gates.double().cumsum(0)
-        near = slice(-self.TILE, None)
-        assert (running[-1] - running[near] - (exact[-1] - exact[near])).abs().max() > 1e-3
-
-
-class TestDecoding:
-    def test_any_mask(self):
-        """Attention sinks with a window: what a query does not attend to may not depend on who else is in the call."""
-        module, x, cache = layer(spread(ForgetGate(DIM, num_heads=HEADS))), tokens(), KVCache()
-        index = torch.arange(9)
-        mask = (index[:, None] - index < 3) | (index < 2)
-        pieces = [
-            module(x[:, i : i + 1], cache=cache, mask=mask[i : i + 1, : i + 1]) for i in range(9)
-        ]  # fmt: skip
-        assert gap(torch.cat(pieces, 1), module(x, mask=mask)) < 1e-5
-
 
 def context(q, k, mask, token_states):
     at = torch.arange(k.shape[2])
     return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask, token_states)
-
-
-def test_the_two_directions_mirror_each_other():
-    """With the same gates on both sides and tokens in reverse, step l between two tokens becomes step l − 1."""
-    torch.manual_seed(0)
-    built = ForgetGate(DIM, num_heads=HEADS, kind="bidirectional").double()
-    with torch.no_grad():
-        built.weight[HEADS:] = built.weight[:HEADS]
-    token_states = built.token_state(torch.randn(1, 6, DIM, dtype=torch.float64))
-    q, k, _ = qkv(1, HEADS, 6, dtype=torch.float64)
-    bias = built(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, token_states))
-    assert gap(bias, bias.mT) < 1e-12
-    assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
-
-
-test_refusals = refusals(
-    {
-        "decay_time": [
-            lambda: ForgetGate(8, num_heads=2, decay_time=(1, 2)),
-            lambda: ForgetGate(8, num_heads=2, kind="bidirectional", decay_time=(1, 2)),
-            lambda: ForgetGate(8, num_heads=2, kind="fixed"),
-            lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(0, 2)),
-            lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(1, math.inf)),
-            lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(1,)),
-        ],
-        "x": [
-            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)]),
-            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], x=torch.ones(2, 6, 5)),
-        ],
-        "token_states": [
-            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, 1, 6)]),
-            lambda: attention(
-                *qkv(), [ForgetGate(DIM, num_heads=HEADS, kind="rows")], token_states=[torch.zeros(2, HEADS, 6, 2)]
-            ),
-            lambda: attention(
-                *qkv(queries=1, keys=6), [ForgetGate(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, HEADS, 1)]
-            ),
-        ],
-        "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=8)], x=torch.ones(2, 6, DIM))],
-    }
-)
 
 
 @pytest.mark.reference

@@ -1,14 +1,12 @@
-"""GRAPE: large rates, how tokens start moving, what is refused."""
+"""GRAPE: large rates, and how tokens start moving."""
 
 from __future__ import annotations
 
 import torch
 
-from posenc import attention
 from posenc.bias import alibi_slopes
 from posenc.encoding import Context
-from posenc.score import GRAPEA, GRAPEAP, GRAPEContext
-from tests.samples import qkv, refusals
+from posenc.score import GRAPEA, GRAPEContext
 
 
 def test_large_rates():
@@ -27,26 +25,3 @@ def test_tokens_start_moving_by_two_fifths():
     grape = GRAPEContext(32, head_dim=8, num_kv_heads=2, init_std=0.0)
     moves = (grape.token_state(torch.randn(2, 9, 32)).detach() / 16).sigmoid()
     assert abs(float(moves.mean()) - 0.394) < 1e-3
-
-
-test_refusals = refusals(
-    {
-        "start": [lambda: GRAPEA(8, num_heads=2, start=0.0)],
-        "head_dim": [
-            lambda: attention(*qkv(1, 2, 3, head_dim=6), [GRAPEA(8, num_heads=2)]),
-            lambda: GRAPEContext(32, head_dim=7, num_kv_heads=2),
-        ],
-        "path_dim": [
-            lambda: GRAPEAP(16, num_heads=2, path_dim=7),
-            lambda: attention(*qkv(1, 2, 3), [GRAPEAP(16, num_heads=2, path_dim=6, tie="key")]),
-        ],
-        "omega_scale": [lambda: GRAPEContext(32, head_dim=8, num_kv_heads=2, omega_scale=0.0)],
-        "x": [
-            lambda: attention(*qkv(1, 2, 3), [GRAPEAP(16, num_heads=2, path_dim=8)]),
-            lambda: attention(*qkv(1, 2, 3), [GRAPEContext(16, head_dim=8, num_kv_heads=2)]),
-        ],
-        "num_kv_heads": [
-            lambda: attention(*qkv(1, 3, 3), [GRAPEContext(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16))
-        ],
-    }
-)

@@ -1,8 +1,7 @@
-"""PaTH against products of reflections written out: blocks, windows, neighbours, lists."""
+"""PaTH against products of reflections written out: blocks, what a cache must keep, neighbours."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -10,7 +9,7 @@ from posenc import attention
 from posenc.score.path import PaTH, reflected
 from posenc.visibility import VisibilityMask
 from tests.backends.tiles.compare import Largest
-from tests.samples import gap, mostly_slow, qkv, refusals, weights
+from tests.samples import gap, qkv
 
 DIM, HEADS, WIDTH = 16, 4, 4
 
@@ -51,53 +50,9 @@ def test_blocks_follow_on_from_each_other():
         assert all(gap(a, b) < 1e-9 for a, b in zip(*grads, strict=True))
 
 
-def test_reflections_keep_lengths():
-    """beta = 2 reflects: the transformed query is as long as q, so its products with a basis square-sum to |q|²."""
-    q = torch.randn(1, 1, 1, WIDTH, dtype=torch.float64)
-    w, _ = directions(1, 1, 40)
-    k = torch.cat([torch.eye(WIDTH, dtype=torch.float64), torch.zeros(36, WIDTH, dtype=torch.float64)])[None, None]
-    basis_first = w.clone()
-    basis_first[:, :, :WIDTH] = 0  # tokens that carry the basis reflect nothing
-    products = (q @ k.mT - reflected(q, k, basis_first, torch.full((1, 1, 40), 2.0, dtype=torch.float64)))[..., :WIDTH]
-    assert products.square().sum().item() == pytest.approx(q.square().sum().item(), rel=1e-12)
-
-
-def token_state_of(encoding: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """w and beta as the authors' layer makes them, by PyTorch's own convolution."""
-    raw = x @ (encoding.up if encoding.down is None else encoding.up @ encoding.down).T
-    weight = encoding.taps.T.flip(-1).unsqueeze(1)  # (channels, 1, conv): the last tap is the token's own
-    mixed = F.conv1d(F.pad(raw.mT, (encoding.conv - 1, 0)), weight, groups=len(weight)).mT
-    w = F.silu(mixed).unflatten(-1, (encoding.num_kv_heads, -1)).transpose(1, 2)
-    beta = 2 * torch.sigmoid(x @ encoding.beta_weight.T + encoding.beta_bias).transpose(1, 2)
-    return w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt(), beta
-
-
 def lively(*, rank: int | None = 3, conv: int = 3, num_kv_heads: int = 2) -> PaTH:
     torch.manual_seed(0)
     return PaTH(DIM, head_dim=WIDTH, num_kv_heads=num_kv_heads, rank=rank, conv=conv, init_std=0.7)
-
-
-@pytest.mark.parametrize("window", mostly_slow([1, 2, 3, 5], 1, 3))
-@pytest.mark.parametrize("conv", mostly_slow([1, 3, 4], 1, 3))
-@pytest.mark.parametrize("padded", [False, True])
-def test_under_a_window(window, conv, padded):
-    """A window hides keys and nothing else: w comes from the full text, in one call as in steps."""
-    encoding = lively(conv=conv).double()
-    q, k, _ = qkv(2, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
-    x = torch.randn(2, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    first = 5 if padded else 0
-    text = slice(first, None)
-    scores = by_the_formula(q[:, :, text], k[:, :, text], *token_state_of(encoding, x[:, text])) * 0.4
-    index = torch.arange(12 - first)
-    apart = index[:, None] - index
-    expected = scores.masked_fill((apart < 0) | (apart >= window), -torch.inf).softmax(-1)
-    mask = (torch.arange(12) >= first)[None, None].expand(2, 1, -1)
-    options = {"scale": 0.4, "window": window}
-    assert gap(weights(q, k, [encoding], x=x, mask=mask, **options)[:, :, text, text], expected) < 1e-12
-    for step in range(first, 12):  # as a cache has it
-        last = slice(0, step + 1)
-        actual = weights(q[:, :, [step]], k[:, :, last], [encoding], x=x[:, last], mask=mask[..., last], **options)
-        assert gap(actual[..., text], expected[:, :, [step - first], : step + 1 - first]) < 1e-12, step
 
 
 def test_what_a_cache_must_keep_under_a_window():
@@ -134,35 +89,6 @@ def test_neighbours_in_a_text():
     assert before(2, segments=(documents[:, 3:], documents)) == [[-1, -1, -1, 2, 3]], (
         "keys of earlier calls: which queries attend to them?"
     )
-
-
-test_refusals = refusals(
-    {
-        "head_dim": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=4, num_kv_heads=4)], x=torch.ones(2, 6, DIM))],
-        "num_kv_heads": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=3)], x=torch.ones(2, 6, DIM))],
-        "x": [
-            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], x=torch.ones(2, 6, 5)),
-            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)]),
-        ],
-        "token_states": [
-            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], token_states=[torch.ones(2, 4, 6, 8)])
-        ],
-    }
-)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"w": (1, 2, 6, 4)}, "w must be"),
-        ({"beta": (1, 2, 5, 4)}, "beta must be"),
-        ({"q": (1, 3, 5, 4)}, "q must be queries"),
-    ],
-)
-def test_given_directions_that_do_not_fit(change, words):
-    shapes = {"q": (1, 2, 5, 4), "k": (1, 2, 5, 4), "w": (1, 2, 5, 4), "beta": (1, 2, 5), **change}
-    with pytest.raises(ValueError, match=words):
-        reflected(**{name: torch.rand(shape) for name, shape in shapes.items()})
 
 
 def test_no_matrix_of_queries_and_keys():

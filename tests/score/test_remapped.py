@@ -1,4 +1,4 @@
-"""Encodings that remap distances: the group for a length, and sizes that are refused."""
+"""Encodings that remap distances: the group for a length."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import torch
 
 from posenc import RoPE
 from posenc.catalogue import encoding_info
-from posenc.score import STRING, DualChunk, LeakyReRoPE, LMInfinite, SelfExtend, StreamingLLM
-from tests.samples import refusals
+from posenc.score import SelfExtend
 
 
 @pytest.mark.parametrize("times", [1.5, 2, 3, 4, 8])
@@ -28,15 +27,3 @@ def test_the_group_for_a_length_is_the_smallest_without_a_new_position(trained: 
     assert isinstance(group, int)
     assert farthest(group) < trained
     assert group == 2 or farthest(group - 1) >= trained
-
-
-test_refusals = refusals(
-    {
-        "factor": [lambda: LeakyReRoPE(RoPE(8), factor=0.5)],
-        "local": [lambda: STRING(RoPE(8), shift=4, local=5), lambda: DualChunk(RoPE(8), size=8, local=8)],
-        "limit": [lambda: LMInfinite(RoPE(8), limit=0)],
-        "sinks": [lambda: StreamingLLM(RoPE(8), sinks=-1)],
-        "group": [lambda: SelfExtend(RoPE(8), group=0)],
-        "rotation": [lambda: SelfExtend(64)],  # type: ignore[arg-type]
-    }
-)

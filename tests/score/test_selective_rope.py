@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import attention
 from posenc.encoding import Context
 from posenc.score import SelectiveRoPE
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 
 def context_of(q, k, rope, x, new=None):
@@ -25,21 +24,3 @@ def test_fixed_temperatures_are_those_that_learning_starts_from(base):
     start = {name: p for name, p in learned.state_dict().items() if name != "temperature"}
     fixed.load_state_dict(start)
     assert gap(*(rope.angles(context_of(q, k, rope, x)) for rope in (learned, fixed))) < 1e-6
-
-
-test_refusals = refusals(
-    {
-        "head_dim": [
-            lambda: SelectiveRoPE(32, head_dim=7, num_kv_heads=2),
-            lambda: attention(
-                *qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16)
-            ),
-        ],
-        "dim": [
-            lambda: SelectiveRoPE(33, head_dim=8, num_kv_heads=2),
-            lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 15)),
-        ],
-        "base": [lambda: SelectiveRoPE(32, head_dim=8, num_kv_heads=2, base=0.0)],
-        "x": [lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, num_kv_heads=2)])],
-    }
-)

@@ -12,7 +12,7 @@ from posenc.backends import BACKENDS
 from posenc.call import prepare_call
 from posenc.score import Shaw
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
-from tests.samples import gap, qkv, refusals, run_or_none
+from tests.samples import gap, qkv, run_or_none
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -83,11 +83,3 @@ def test_steps_begin_where_the_models_begin_them() -> None:
         result = factor_at(StepTemperature(8, strength=0.5, offset=offset), q, torch.arange(20))[0, 0]
         assert (result[:first] == 1).all()
         assert result[first].item() == pytest.approx(1 + 0.5 * math.log(2))
-
-
-test_wrong_arguments = refusals(
-    {
-        "original_length": [lambda: LogN(1)],
-        "offset": [lambda: StepTemperature(8, offset=2)],
-    }
-)

@@ -7,7 +7,7 @@ import torch
 
 from posenc import attention
 from posenc.score.transformer_xl import TransformerXL
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 FORMS = {"waves": {}, "clamped": {"clamp": 4}, "learned": {"learned_distances": 5}}
 
@@ -77,16 +77,3 @@ def test_layers_may_share_u_and_v():
     layers.load_state_dict({name: value + 1 for name, value in layers.state_dict().items()}, strict=True)
     assert second.u is first.u
     assert not torch.equal(second.weight, first.weight)
-
-
-test_refusals = refusals(
-    {
-        "dim": [lambda: TransformerXL(31, num_heads=4), lambda: TransformerXL(32, num_heads=6)],
-        "clamp": [lambda: TransformerXL(32, num_heads=4, clamp=3, learned_distances=3)],
-        "base": [lambda: TransformerXL(32, num_heads=4, base=1.0)],
-        "head_dim": [lambda: attention(*qkv(), [TransformerXL(64, num_heads=4)])],
-        "num_heads": [lambda: attention(*qkv(heads=2), [TransformerXL(32, num_heads=4)])],
-        "q_pos": [lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0))],
-        "TransformerXL": [lambda: attention(*qkv(), [xl().float()], backend="sdpa")],
-    }
-)

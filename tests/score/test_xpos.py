@@ -10,7 +10,7 @@ import torch
 from posenc import ALiBi, DynamicNTK, RoPE, ScoreEncoding, attention, explain_backend
 from posenc import positions as position
 from posenc.score import CoPE, Mixture, PaTH, Shaw, XPos
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, qkv
 
 
 def attended(q, k, v, q_pos, k_pos, seen, *, scale_base=512.0, gamma=0.4):
@@ -93,15 +93,6 @@ def test_refused_with_encodings_that_rotate_or_read_q_or_k_by_themselves(other):
     encoding = other()
     with pytest.raises(ValueError, match=f"encodings.*{type(encoding).__name__}"):
         attention(q, k, v, [XPos(8), encoding], x=torch.randn(1, 5, 16))
-
-
-test_refusals = refusals(
-    {
-        "head_dim": [lambda: XPos(7), lambda: attention(*torch.zeros(3, 1, 1, 3, 6), [XPos(8)])],
-        "base": [lambda: XPos(8, base=1)],
-        "scale_base": [lambda: XPos(8, scale_base=0)],
-    }
-)
 
 
 def test_keys_that_lie_after_the_queries_that_see_them():

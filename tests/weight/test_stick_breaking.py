@@ -1,8 +1,6 @@
-"""Stick-breaking: its numbers where logits are large, small or many, and its remainders."""
+"""Stick-breaking: its numbers where logits are large, small or many, and hidden own values."""
 
 from __future__ import annotations
-
-import math
 
 import mpmath
 import pytest
@@ -12,19 +10,7 @@ from posenc import attention
 from posenc.call import prepare_call
 from posenc.encoding import Context
 from posenc.weight.stick_breaking import StickBreaking
-from tests.samples import gap, qkv, refusals
-
-RULES = {
-    "drop": lambda: StickBreaking(),
-    "own": lambda: StickBreaking(remainder="own", attend_current=True),
-    "own, strict": lambda: StickBreaking(remainder="own"),
-    "vector": lambda: with_vector(StickBreaking(remainder="vector", num_heads=4, value_dim=8)),
-}
-
-
-def with_vector(stick: StickBreaking) -> StickBreaking:
-    torch.nn.init.normal_(stick.vector, generator=torch.Generator().manual_seed(3))
-    return stick
+from tests.samples import gap, qkv
 
 
 def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
@@ -34,10 +20,6 @@ def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
     expected = {"q_pos": None, "k_pos": None, "x": None, "token_states": None, "mask": None, "segments": None}
     problem = prepare_call(q, k, v, [], **{**expected, "causal": True, "scale": None, **options})
     return scores, problem.context(problem.visible(), None)
-
-
-def remainder(q, k, stick, scale) -> torch.Tensor:
-    return stick.remainder_of(*given_scores(q @ k.mT * scale))
 
 
 class TestNumbers:
@@ -85,43 +67,8 @@ class TestNumbers:
 
 
 class TestRemainder:
-    @pytest.mark.parametrize("current", [True, False])
-    @pytest.mark.parametrize("causal", [True, False])
-    def test_rules(self, current, causal):
-        q, k, v = qkv(2, 4, 5, 7, num_kv_heads=2, dtype=torch.float64)
-        options = {"causal": causal}
-        baseline = attention(q, k, v, [StickBreaking(attend_current=current)], **options)
-        ones = attention(q, k, torch.ones_like(v), [StickBreaking(attend_current=current)], **options)
-        left = 1 - ones
-        own_key = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], **options)
-        assert gap(own_key, baseline + left * v[:, :, 2:].repeat_interleave(2, 1)) < 1e-14
-        stick = with_vector(StickBreaking(attend_current=current, remainder="vector", num_heads=4, value_dim=8))
-        vector = attention(q, k, v, [stick.double()], **options)
-        assert gap(vector, baseline + left * stick.vector[:, None]) < 1e-14
-
     def test_a_hidden_own_value_is_not_read(self):
         q, k, v = qkv(1, 4, 6)
         mask = ~torch.eye(6, dtype=torch.bool)
         own_key, drop = (attention(q, k, v, [StickBreaking(remainder=r)], mask=mask) for r in ("own", "drop"))
         assert torch.equal(own_key, drop)
-
-
-test_refusals = refusals(
-    {
-        "value_dim": [
-            lambda: StickBreaking(remainder="vector", num_heads=4),
-            lambda: attention(*qkv(value_dim=5), [RULES["vector"]()]),
-            lambda: attention(*qkv(value_dim=1), [RULES["vector"]()]),
-        ],
-        "num_heads": [lambda: attention(*qkv(heads=2), [RULES["vector"]()])],
-        "encodings": [lambda: attention(*qkv(), [StickBreaking(), StickBreaking()])],
-        "sdpa": [lambda: attention(*qkv(), [StickBreaking()], backend="sdpa")],
-    }
-)
-
-
-def test_log_two():
-    """A single key with logit 0 takes half of the stick."""
-    scores, context = given_scores(torch.zeros(1, 1, 1, 1))
-    assert StickBreaking(attend_current=True)(scores, context).item() == 0.5
-    assert math.isclose(StickBreaking(attend_current=True).remainder_of(scores, context).item(), 0.5)
