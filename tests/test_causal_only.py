@@ -7,8 +7,6 @@ import pytest
 from posenc import ALiBi, T5Bias
 from posenc.bias import Sandwich
 from posenc.score import ForgetGate, Shaw, XPos
-from posenc.testing.backends import SITUATIONS, situations
-from posenc.testing.cases import Case
 
 
 @pytest.mark.parametrize(
@@ -28,8 +26,3 @@ from posenc.testing.cases import Case
 )
 def test_said_of_each(encoding, expected):
     assert encoding.causal_only is expected
-
-
-def test_checks_call_them_as_they_may_be_called():
-    assert all(situation.causal is not False for situation in situations(Case.from_catalogue("t5")))
-    assert situations(Case.from_catalogue("alibi")) == list(SITUATIONS)

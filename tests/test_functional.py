@@ -29,23 +29,6 @@ def test_equals_rope_and_the_definition(interleaved: bool) -> None:
     torch.testing.assert_close(got[0, 1, 2, a], right)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"x": torch.zeros(3, 5, 16)}, "x must be"),
-        ({"sin": torch.zeros(10, 4)}, "one shape"),
-        ({"cos": torch.zeros(10, 9), "sin": torch.zeros(10, 9)}, "at most 8 pairs"),
-        ({"position_ids": torch.zeros(5, dtype=torch.int64)}, "position_ids must be integers"),
-        ({"position_ids": torch.zeros(2, 5)}, "position_ids must be integers"),
-        ({"interleaved": "no"}, "interleaved must be"),
-    ],
-)
-def test_what_does_not_fit(change: dict[str, object], words: str) -> None:
-    options = {"x": torch.zeros(2, 3, 5, 16), "cos": torch.zeros(10, 8), "sin": torch.zeros(10, 8), **change}
-    with pytest.raises(ValueError, match=words):
-        rotary_embedding(**options)  # type: ignore[arg-type]
-
-
 def test_flash_attention_takes_the_table() -> None:
     """flash-attention's kernel over packed documents, given cos and sin with one column a pair."""
     golden = load("rotary_peer_kernels", torch.float32)
@@ -156,10 +139,3 @@ def test_every_rotation_takes_tokens_before_heads():
         weight = torch.randn_like(rotated)
         gradients = [torch.autograd.grad((r * weight).sum(), x, retain_graph=True)[0] for r in (rotated, by_heads)]
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
-
-
-def test_other_axes_are_refused():
-    x = torch.randn(2, 9, 4, 16)
-    for axis in (0, 1, -1, 2):
-        with pytest.raises(ValueError, match="token_axis"):
-            RoPE(16).rotate(x, RoPE(16).table(torch.arange(9)), token_axis=axis)

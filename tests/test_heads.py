@@ -38,26 +38,6 @@ def test_by_key_head(group):
     assert gap(by_key_head(rows, narrow), by_key_head(rows, narrow.float())) < 1e-5
 
 
-@pytest.mark.parametrize("sizes", [(0, 4, 3, 5), (2, 4, 0, 5), (2, 4, 3, 0)])
-def test_nothing_to_multiply(sizes):
-    rows = torch.ones(sizes)
-    per_key_head = torch.ones(sizes[0], 2, sizes[3], 6)
-    assert gap(by_key_head(rows, per_key_head), torch.zeros(*sizes[:3], 6)) == 0
-    assert gap(by_key_head(rows, per_key_head.half()), torch.zeros(*sizes[:3], 6)) == 0
-
-
-def test_exports_at_every_length():
-    class Products(torch.nn.Module):
-        def forward(self, rows, per_key_head):
-            return by_key_head(rows, per_key_head)
-
-    rows, per_key_head = torch.randn(2, 6, 4, 5), torch.randn(2, 2, 5, 6)
-    m = torch.export.Dim("m", min=1, max=1 << 20)
-    program = torch.export.export(Products(), (rows, per_key_head), dynamic_shapes=({2: m}, None)).module()
-    longer = torch.randn(2, 6, 9, 5)
-    assert gap(program(longer, per_key_head), by_key_head(longer, per_key_head)) < 1e-6
-
-
 @pytest.mark.parametrize("name", ["alibi", "cope", "dape", "fox", "grape_a", "grape_ap", "path", "shaw"])
 def test_one_query_copies_no_key_for_each_head_of_its_group(name):
     encodings, x = [create_encoding(name, **SIZES)], torch.randn(1, 512, 64)

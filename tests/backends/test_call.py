@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
 
-import posenc
 from posenc import ALiBi, RoPE, attention, explain_backend
 from posenc.backends import BACKENDS as ALL_BACKENDS
 from posenc.score import Shaw
@@ -40,9 +37,3 @@ class TestExplain:
     def test_refuses_what_the_call_refuses(self):
         with pytest.raises(ValueError, match=r"num_heads\b.*\b8\b"):
             explain_backend(*qkv(), [ALiBi(8)])
-
-
-def test_attention_is_a_function_and_no_package():
-    assert callable(posenc.attention)
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("posenc.attention")

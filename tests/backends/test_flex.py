@@ -13,7 +13,7 @@ from posenc.backends.flex.block_masks import block_mask
 from posenc.bias import FIRE
 from posenc.call import AttentionCall, prepare_call, with_structures
 from posenc.score import CoPE
-from posenc.structure import Column, Decay, gate_sums
+from posenc.structure import Decay, gate_sums
 from posenc.visibility import VisibilityMask
 from posenc.weight import StickBreaking
 from tests.samples import gap, mostly_slow, qkv
@@ -83,25 +83,6 @@ def test_equals_the_definition(name, seen):
     assert gap(got.double(), right) < 3e-6
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 300), (128, 256), (90, 200), (129, 129)])
-@pytest.mark.parametrize("name", mostly_slow(LISTS, "distance and gates"))
-def test_lengths(name, queries, keys):
-    torch.manual_seed(0)
-    got, right = both(LISTS[name](), *qkv(2, 4, queries, keys, 16, num_kv_heads=1, dtype=torch.float64))
-    assert gap(got, right) < 1e-12
-
-
-def test_a_term_per_key():
-    q, k, v = qkv(2, 4, 20, 30, 16, dtype=torch.float64)
-    visibility = VisibilityMask(True, None, None, None, torch.arange(10, 30), torch.arange(30))
-    for shape in ((2, 4, 30), (1, 4, 30), (2, 1, 30)):
-        values = torch.randn(shape, dtype=torch.float64)
-        got = flex.attend_flex(q, k, v, [Column(values)], 0.5, visibility)
-        hidden = torch.ones(20, 30).triu(11).bool()
-        scores = (q @ k.mT * 0.5 + values.unsqueeze(2)).masked_fill(hidden, -torch.inf)
-        assert gap(got, scores.softmax(-1) @ v) < 1e-12
-
-
 def test_sums_of_gates_keep_their_digits_over_131072_tokens():
     generator = torch.Generator().manual_seed(0)
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
@@ -149,19 +130,6 @@ def test_blocks_hold_all_visible_keys(seen):
         assert not bool(looked_at.all())
 
 
-def test_inside_says_what_visibility_says():
-    q, k, v = qkv(2, 4, QUERIES, KEYS, 16)
-    for options in SEEN.values():
-        visibility = prepared(q, k, v, [], **options).visibility
-        if options == {"causal": False}:
-            assert block_mask(visibility, QUERIES, KEYS) is None
-            continue
-        mask_mod = block_mask(visibility, QUERIES, KEYS).mask_mod
-        index = torch.meshgrid(*(torch.arange(n) for n in (2, 4, QUERIES, KEYS)), indexing="ij")
-        right = visibility.rows(0, QUERIES, QUERIES, KEYS).expand(2, 4, -1, -1)
-        assert torch.equal(mask_mod(*index), right)
-
-
 def test_refusals():
     q, k, v = qkv(1, 4, 20, 20, 16)
     x = torch.zeros(1, 20, 32)
@@ -186,10 +154,6 @@ def test_gradients_of_gates_in_16_bits_are_refused():
     assert "gradient of gates" in flex._terms_refused(with_structures(prepared(q, k, v, [gate], x=x)))
     with torch.no_grad():
         assert flex._terms_refused(with_structures(prepared(q, k, v, [gate], x=x))) is None
-
-
-def test_strategy_speaks():
-    assert "FlexAttention" in flex.strategy(prepared(*qkv(1, 1, 2), []))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

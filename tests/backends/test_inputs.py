@@ -110,13 +110,6 @@ class TestOrder:
             assert gap(got[row : row + 1], attention(*first, encodings, backend=backend)) < CLOSE
 
 
-class TestMasks:
-    def test_one_row_for_all_queries_in_a_batch_of_one(self):
-        q, k, v = qkv(batch=1)
-        mask = torch.tensor([[True, True, True, False, True, True]])
-        assert gap(attention(q, k, v, mask=mask), attention(q, k, v, mask=mask[None])) < CLOSE
-
-
 class Placeless(Encoding):
     """An encoding that acts nowhere."""
 

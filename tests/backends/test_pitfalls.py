@@ -78,15 +78,6 @@ def test_two_rotations_of_other_widths_are_refused_by_name() -> None:
         attention(q, k, v, [PoPE(12, num_heads=2), RoPE(12)])
 
 
-def test_any_iterable_of_encodings() -> None:
-    q, k, v = qkv()
-    built = [RoPE(12), ALiBi(2)]
-    expected = attention(q, k, v, built)
-    for encodings in (nn.ModuleList(built), tuple(built), iter(built)):
-        assert torch.equal(attention(q, k, v, encodings), expected)
-    assert explain_backend(q, k, v, nn.ModuleList(built)) == explain_backend(q, k, v, built)
-
-
 @pytest.mark.parametrize(
     ("cls", "arguments", "word"),
     [

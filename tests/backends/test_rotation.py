@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from posenc import RoPE, attention, explain_backend
+from posenc import RoPE, attention
 from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.layers import KVCache, SelfAttention
-from posenc.rotate import row_lengths
 from tests.samples import gap, qkv
 
 TRAINED = 4
@@ -19,47 +18,7 @@ def dynamic(**options) -> RoPE:
     return RoPE(8, scaling=DynamicPositionInterpolation(original_length=TRAINED), **options)
 
 
-class TestSpans:
-    def test_rows_count_for_themselves(self):
-        of_queries, of_keys = row_lengths(torch.tensor([[0, 1, 2], [7, 5, 6]]), None, None)
-        assert of_queries.tolist() == of_keys.tolist() == [[3], [8]]
-
-    def test_fractions_reach_to_the_next_whole_token(self):
-        assert row_lengths(torch.tensor([0.0, 2.5]), None, None)[0].tolist() == [3.0]
-
-    def test_hidden_keys_do_not_count(self):
-        seen = torch.tensor([[True, True, False], [False, False, False]])[:, None, None]
-        assert row_lengths(torch.arange(3), seen, None)[1].tolist() == [[2], [0]]
-
-    def test_a_key_that_some_query_may_see_counts(self):
-        seen = torch.ones(1, 1, 4, 4).tril().bool()
-        assert row_lengths(torch.arange(4), seen, None)[1].tolist() == [[4]]
-
-    def test_documents_count_for_themselves(self):
-        segments = torch.tensor([[5, 5, 5, 2, 2, 9, 9, 9]])
-        of_queries, of_keys = row_lengths(torch.tensor([0, 1, 2, 0, 1, 3, 1, 2]), None, (segments[:, -4:], segments))
-        assert of_keys.tolist() == [[3, 3, 3, 2, 2, 4, 4, 4]]
-        assert of_queries.tolist() == [[2, 4, 4, 4]]
-
-    def test_documents_may_be_interleaved_and_differ_by_row(self):
-        segments = torch.tensor([[0, 1, 0, 1], [7, 7, 7, 3]])
-        _, of_keys = row_lengths(torch.tensor([[0, 0, 1, 4], [0, 1, 2, 0]]), None, (segments, segments))
-        assert of_keys.tolist() == [[2, 5, 2, 5], [3, 3, 3, 1]]
-
-    def test_a_query_of_no_document_spans_nothing(self):
-        of_queries, _ = row_lengths(torch.arange(3), None, (torch.tensor([[4]]), torch.tensor([[1, 1, 1]])))
-        assert of_queries.tolist() == [[0]]
-
-    def test_hidden_keys_of_a_document_do_not_count(self):
-        segments, seen = torch.tensor([[0, 0, 1, 1]]), torch.tensor([True, False, True, True])[None, None, None]
-        assert row_lengths(torch.tensor([0, 1, 0, 1]), seen, (segments, segments))[1].tolist() == [[1, 1, 2, 2]]
-
-
 class TestAttention:
-    def test_up_to_the_trained_length_nothing_changes(self):
-        q, k, v = qkv(1, 2, TRAINED)
-        assert torch.equal(attention(q, k, v, [dynamic()]), attention(q, k, v, [RoPE(8)]))
-
     def test_the_undeclared_form_is_not_causal_and_the_declared_one_is(self):
         """What the documentation says of both."""
         q, k, v = qkv(1, 2, 12)
@@ -68,39 +27,6 @@ class TestAttention:
             long = attention(q, k, v, [dynamic()], length=length)[:, :, early]
             short = attention(q[:, :, early], k[:, :, early], v[:, :, early], [dynamic()], length=length)
             assert (gap(long, short) > 1e-3) == moved
-
-    @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "long"])
-    def test_lengths_that_are_none(self, wrong):
-        q, k, v = qkv()
-        with pytest.raises(ValueError, match=r"^length\b"):
-            attention(q, k, v, [dynamic()], length=wrong)
-        with pytest.raises(ValueError, match=r"^length\b"):
-            SelfAttention(16, 2, encodings=[dynamic()])(torch.zeros(1, 2, 16), length=wrong)
-
-    def test_explained_equally(self):
-        q, k, v = qkv(1, 2, 6)
-        assert explain_backend(q, k, v, [dynamic()], length=9).backend == "sdpa"
-
-
-class TestTables:
-    def test_a_table_takes_lengths_as_numbers_rows_and_tokens(self):
-        rope, positions = dynamic(), torch.arange(6).expand(2, 6)
-        first = rope.table(positions, 12)
-        rows = rope.table(positions, torch.tensor([[12], [6]]))
-        tokens = rope.table(positions, torch.tensor([[12, 12, 12, 6, 6, 6]] * 2))
-        for part in range(2):
-            assert gap(rows[part][0], first[part][0]) == 0
-            assert gap(rows[part][1], rope.table(torch.arange(6), 6)[part]) == 0
-            assert gap(tokens[part][0, :3], first[part][0, :3]) == 0
-
-    def test_undeclared_it_spans_each_row(self):
-        rope, rows = dynamic(), torch.tensor([[0, 1, 2], [0, 1, 9]])
-        assert gap(rope.table(rows)[0][1], rope.table(rows[1], 10)[0]) == 0
-
-    def test_fixed_spectra_ignore_lengths(self):
-        rope = RoPE(8)
-        assert gap(rope.table(torch.arange(4), 999)[0], rope.table(torch.arange(4))[0]) == 0
-        assert (rope.cacheable(), dynamic().cacheable(), dynamic().cacheable(length=9)) == (True, False, True)
 
 
 class TestLayer:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, ForgetGate, RoPE, attention, explain_backend
+from posenc import ALiBi, attention, explain_backend
 from posenc.attention_maps import read_attention
 from posenc.score import CoPE
 from tests.samples import gap, qkv
@@ -39,30 +39,6 @@ def test_keys_that_have_lost_their_weight_are_left_out_rightly():
         results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
     for a, b in zip(*results, strict=True):
         assert gap(a, b) < 1e-10
-
-
-@pytest.mark.slow
-def test_compiled():
-    encodings = [RoPE(8)]
-
-    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attention(q, k, v, encodings, softcap=CAP).square().sum()
-
-    torch.compiler.reset()
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    for length in (5, 70):
-        leaves = [t.requires_grad_() for t in qkv(1, 4, length, dtype=torch.float64)]
-        actual, expected = (torch.autograd.grad(call(*leaves), leaves) for call in (compiled, loss))
-        assert all(gap(a, b) < 1e-10 for a, b in zip(actual, expected, strict=True))
-    torch.compiler.reset()
-
-
-def test_forget_gates_are_not_held_back():
-    """A key that is forgotten stays forgotten, however small the cap."""
-    q, k, v = qkv(1, 4, 20, dtype=torch.float64)
-    gate = ForgetGate(6, num_heads=4, kind="fixed", decay_time=(0.05, 0.05)).double()
-    read = read_attention(q, k, v, [gate], x=torch.zeros(1, 20, 6).double(), softcap=0.1)
-    assert float(read.weights.diagonal(dim1=-2, dim2=-1).min()) > 1 - 1e-6
 
 
 def test_fused_kernels_refuse():

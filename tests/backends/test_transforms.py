@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import grad, jvp, vjp, vmap
 
 from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention, explain_backend
 from posenc.encoding import Encoding
@@ -92,17 +92,6 @@ class TestTransforms:
         assert gap(outer.grad, expected) < 1e-6 * size
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_jacobians(name):
-    call = Called(name, 3)
-    forward, reverse = jacfwd(call)(call.q), jacrev(call)(call.q)
-    assert gap(forward, reverse) < 1e-10
-    along = (forward * call.towards).flatten(4).sum(-1)
-    assert gap(along, call.moved(call.definition)) < 1e-7
-    twice = hessian(call.loss)(call.q)
-    assert gap((twice * call.towards).flatten(4).sum(-1), call.moved(call.gradient)) < 1e-5
-
-
 @pytest.mark.parametrize("name", ["nope", "alibi", "sticks", "fox"])
 def test_forward_mode_over_long_texts(name):
     """Where tiles and checkpoints would serve."""
@@ -110,45 +99,6 @@ def test_forward_mode_over_long_texts(name):
     got = jvp(call, (call.q,), (call.towards,))[1]
     assert gap(got, jvp(call.definition, (call.q,), (call.towards,))[1]) < 1e-10
     assert gap(grad(call.loss)(call.q), call.gradient(call.q)) < 1e-9
-
-
-@pytest.mark.parametrize(
-    "options", [{"softcap": 0.7}, {"mask": torch.arange(70)[None] % 3 != 1}, {"scale": -0.5}], ids=str
-)
-def test_with_options(options):
-    call = Called("nope", 70, **options)
-    assert gap(jvp(call, (call.q,), (call.towards,))[1], call.moved(call.definition)) < 1e-7
-    assert gap(grad(call.loss)(call.q), call.gradient(call.q)) < 1e-10
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_derivatives_of_parameters(name):
-    """A functional call, as per-sample gradients and meta-learning have it."""
-    call = Called(name, 70)
-    for encoding in call.encodings:
-        options = {n: p.detach() for n, p in encoding.named_parameters()}
-        if not options:
-            continue
-
-        def loss(parameters, encoding=encoding):
-            before = dict(encoding.named_parameters())
-            for n, p in parameters.items():
-                parent, _, leaf = n.rpartition(".")
-                del encoding.get_submodule(parent)._parameters[leaf]
-                setattr(encoding.get_submodule(parent), leaf, p)
-            try:
-                return call.loss(call.q)
-            finally:
-                for n, p in before.items():
-                    parent, _, leaf = n.rpartition(".")
-                    delattr(encoding.get_submodule(parent), leaf)
-                    encoding.get_submodule(parent)._parameters[leaf] = p
-
-        actual = grad(loss)(options)
-        parameters = dict(encoding.named_parameters())
-        expected = torch.autograd.grad(call.definition(call.q).square().sum(), list(parameters.values()))
-        for n, w in zip(parameters, expected, strict=True):
-            assert gap(actual[n], w) < 1e-9 * max(1.0, float(w.abs().max()))
 
 
 class TestPaths:

@@ -63,20 +63,6 @@ def test_rows(case):
         assert torch.equal(part.expand(2, 3, -1, -1), expected[:, :, start:stop, first:last])
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(7, 5), (1, 6), (6, 1)])
-@pytest.mark.parametrize("window", [None, 2])
-def test_lengths_that_differ(queries, keys, window):
-    visibility = VisibilityMask(True, window, None, None, torch.arange(queries), torch.arange(keys))
-    result = visibility.rows(0, queries, queries, keys)
-    assert torch.equal(result.expand(2, 3, -1, -1), by_loops(visibility, queries, keys))
-
-
-def test_order_only_and_per_key_visibility():
-    order_only = {"causal", "bidirectional", "window", "window of one", "window, bidirectional"}
-    assert {case for case in CASES if CASES[case].order_only} == order_only
-    assert {case for case in CASES if CASES[case].per_key} == {*order_only, "mask of keys"}
-
-
 def test_a_window_over_fractional_positions_is_not_rounded():
     """10.2 and -3.8 in float32 lie less than 14 apart, but their difference in float32 is 14."""
     q, k, v = qkv(1, 1, 2, head_dim=4)

@@ -82,19 +82,6 @@ def test_a_cache_can_be_cropped_and_moved() -> None:
         assert gap(later, module(x)[:, 8:]) < 1e-10
 
 
-def test_gradients_of_both_forms_are_the_same() -> None:
-    module, x = layer(q_rank=8), torch.randn(1, 9, 32, dtype=torch.float64)
-    results = []
-    for pieces in ([9], [5, 4]):
-        module.zero_grad()
-        cache = KVCache()
-        torch.cat([module(part, cache=cache) for part in x.split(pieces, 1)], 1).square().sum().backward()
-        results.append([p.grad.clone() for p in module.parameters() if p.grad is not None])
-    assert len(results[0]) == len(list(module.parameters()))
-    for a, b in zip(*results, strict=True):
-        assert gap(a, b) < 1e-9
-
-
 def test_what_has_two_forms_is_refused() -> None:
     for wrong, words in ((Shaw(10, max_distance=4), "Shaw"), (XPos(4), "XPos")):
         with pytest.raises(ValueError, match=words):

@@ -48,10 +48,6 @@ def test_every_rotation_moves_or_says_why_not(name):
         assert gap(result, encoding.rotate(k, encoding.table(positions + by, length, like=k))) < 1e-12
 
 
-def test_the_list_of_rotations_is_whole():
-    assert {"rope", "yarn", "axial", "mrope", "mixed"} <= set(ROTARY)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("build", [
     lambda: RoPE(64), lambda: RoPE(64, layout="interleaved", rotary_dim=32),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, Learned, RoPE, Sinusoidal, T5Bias
+from posenc import ALiBi, RoPE, Sinusoidal, T5Bias
 from posenc.bias import FIRE
 from posenc.catalogue import CATALOGUE
 from posenc.embedding import Abacus
 from posenc.layers import KVCache, SelfAttention
-from posenc.layers.default_positions import default_positions
-from posenc.positions import from_mask, from_segments
+from posenc.positions import from_mask
 from posenc.testing import Case
 from posenc.testing.cases import tokens_of
 from posenc.testing.decoding import Layer
@@ -67,11 +66,6 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
             assert gap(module(x, attention_mask=real)[row : row + 1, real[row]], module(actual)) < 1e-9
 
 
-def test_a_table_is_not_left_by_padding():
-    module, x = layer(Learned(DIM, max_length=8)), tokens()
-    assert module(x, attention_mask=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()
-
-
 @pytest.mark.parametrize("sizes", [[LENGTH], [1] * LENGTH, [5, 4, 3]], ids=str)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("hole", [False, True])
@@ -94,14 +88,6 @@ def test_documents_count_by_themselves(build, hole, shared, sizes):
             alone = module(x[row : row + 1, actual])
             assert gap(out[row : row + 1, actual], alone) < CLOSE
             assert gap(once[row : row + 1, actual], alone) < CLOSE
-
-
-def test_positions_equal_the_builders():
-    real, segments = padded("middle"), torch.tensor([[0] * 5 + [1] * 7])
-    device = torch.device("cpu")
-    assert torch.equal(default_positions(LENGTH, device, attention_mask=real), from_mask(real))
-    assert torch.equal(default_positions(LENGTH, device, segments=segments), from_segments(segments))
-    assert torch.equal(default_positions(LENGTH, device), torch.arange(LENGTH))
 
 
 def test_given_positions_are_taken_as_they_are():

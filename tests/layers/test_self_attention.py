@@ -43,14 +43,6 @@ def in_steps(module, x, sizes, **options) -> torch.Tensor:
 
 
 class TestDecoding:
-    def test_mask_covers_cache_and_new_tokens(self):
-        module, x = layer(), tokens()
-        mask = torch.rand(2, LENGTH, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.7
-        cache = KVCache()
-        first = module(x[:, :5], cache=cache, mask=mask[:, :5, :5])
-        second = module(x[:, 5:], cache=cache, mask=mask[:, 5:])
-        assert gap(torch.cat([first, second], 1), module(x, mask=mask)) < CLOSE
-
     @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
     @pytest.mark.parametrize("qk_norm", [False, True])
     def test_autocast(self, qk_norm):
@@ -75,18 +67,6 @@ class TestSeveralCoordinates:
         lambda: [AxialRoPE(8), ForgetGate(DIM, num_heads=HEADS)],
     )
 
-    @pytest.mark.parametrize("build", LISTS)
-    @pytest.mark.parametrize("cache", [None, KVCache()])
-    def test_positions_must_be_given(self, build, cache):
-        for positions in (
-            None,
-            torch.arange(LENGTH),
-            torch.zeros(LENGTH, 3).long(),
-            grid(3, 3)[None].expand(3, -1, -1),
-        ):
-            with pytest.raises(ValueError, match="positions"):
-                layer(build())(tokens(), positions, cache=cache)
-
     def test_positions_that_nobody_reads_may_be_of_any_kind(self):
         x = tokens()
         for built in ([], [ForgetGate(DIM, num_heads=HEADS)]):
@@ -100,15 +80,6 @@ class TestSeveralCoordinates:
             layer([RoPE(8), LogCPB(HEADS, axes=2)])
         with pytest.raises(ValueError, match="encodings"):
             layer([Sinusoidal(DIM), LogCPB(HEADS, axes=2)])
-
-
-class TestFailing:
-    @pytest.mark.parametrize("shape", [(3, 4), (2, LENGTH)])
-    def test_a_mask_with_padding_is_checked(self, shape):
-        padding = torch.ones(2, LENGTH, dtype=torch.bool)
-        with pytest.raises(ValueError) as error:
-            layer()(tokens(), mask=torch.ones(shape, dtype=torch.bool), attention_mask=padding)
-        assert "mask" in str(error.value)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -128,15 +99,6 @@ def test_embeddings_act_before_the_projections():
     with_it, without = layer([embedding]), layer([])
     without.load_state_dict(with_it.state_dict())
     assert torch.equal(with_it(x), without(embedding(x, torch.arange(LENGTH))))
-
-
-def test_tables_made_once_serve_every_layer():
-    rope, x = RoPE(8), tokens()
-    layers = [layer([rope]), layer([rope])]
-    positions = torch.arange(LENGTH) + 7
-    tables = [rope.table(positions)]
-    for module in layers:
-        assert torch.equal(module(x, positions, tables=tables), module(x, positions))
 
 
 class TestSoftcapAndDropout:

@@ -1,13 +1,11 @@
-"""Compares tiled calls with the definition: lists of encodings by name, visibility, values and gradients."""
+"""Compares tiled calls with the definition: lists of encodings by name, values and gradients."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import ClassVar
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,11 +17,12 @@ from posenc.bias import FIRE, KERPLE
 from posenc.encoding import Context, Encoding
 from posenc.score import DAPE, CoPE, Shaw, TransformerXL
 from posenc.structure import Column, Decay
+from posenc.testing import Case, backends
 from posenc.weight import StickBreaking
 from tests.samples import gap, qkv
 
 BORDERS = [1, 2, 63, 64, 65, 255, 256, 257, 513]
-CROSS = [(1, 300), (2, 70), (16, 17), (65, 70), (257, 300), (70, 600)]
+CROSS = [(1, 300), (2, 70), (16, 17), (65, 70), (70, 600), (257, 300)]
 HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM, DIM = 4, 2, 8, 5, 12
 
 
@@ -164,27 +163,14 @@ def random_tensor(shape: Sequence[int], seed: int) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-SITUATIONS: dict[str, Callable[[int, int], dict[str, object]]] = {
-    "bidirectional": lambda queries, keys: {"causal": False},
-    "window": lambda queries, keys: {"window": 17},
-    "window, bidirectional": lambda queries, keys: {"window": 9, "causal": False},
-    "mask of keys": lambda queries, keys: {"mask": random_tensor((2, HEADS, 1, keys), 1) > 0.3},
-    "mask of all": lambda queries, keys: {
-        "mask": (random_tensor((queries, keys), 2) > 0.3) & (torch.arange(queries) != 9)[:, None]
-    },
-    "mask and window": lambda queries, keys: {"mask": random_tensor((2, 1, queries, keys), 3) > 0.3, "window": 5},
-    "packed": lambda queries, keys: {"segments": torch.arange(keys) // 23},
-    "packed, bidirectional": lambda queries, keys: {
-        "segments": torch.arange(2 * keys).view(2, -1) // 23,
-        "causal": False,
-    },
-    "by positions": lambda queries, keys: {
-        "causal": "positions",
-        "q_pos": (random_tensor((queries,), 4) * 2 * keys).long(),
-        "k_pos": torch.arange(keys) * 2,
-        "window": 30,
-    },
-}
+CASE = Case("a list", list, HEADS, KV_HEADS, HEAD_DIM)
+SITUATIONS = {s.name: s for s in backends.SITUATIONS[1:] if s.queries == s.keys == 9 and not (s.softcap or s.dropout)}
+
+
+def situation(name: str, queries: int, keys: int) -> dict[str, object]:
+    """The keywords of `attention` in a situation of `posenc.testing`, at these lengths."""
+    options = dict(backends.options(CASE, SITUATIONS[name]._replace(queries=queries, keys=keys)))
+    return {name: value for name, value in options.items() if name != "x" and value is not None}
 
 
 def build_encodings(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:
@@ -271,15 +257,6 @@ def errors(
         name: float((got[name].double() - expected[name]).norm() / expected[name].norm().clamp(min=1e-3))
         for name in got
     }
-
-
-def passes_of(implementation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that fills with "forward" and "backward" as an implementation's passes run."""
-    ran: list[str] = []
-    for name in ("forward", "backward"):
-        run = getattr(implementation, name)
-        monkeypatch.setattr(implementation, name, lambda *args, run=run, name=name: ran.append(name) or run(*args))
-    return ran
 
 
 class Inside(TorchDispatchMode):

@@ -13,17 +13,9 @@ from tests.backends.tiles.compare import (
     HEADS,
     called,
     differentiated,
-    expect_dense,
     expect_same_as_dense,
 )
 from tests.samples import gap, qkv
-
-MIXED = ("fox+sticks", "shaw+sticks", "cope+alibi+sticks")
-
-
-@pytest.mark.parametrize("name", ["sticks vector", *MIXED])
-def test_several_key_ranges(name):
-    expect_dense(name, 1030 if name == "sticks vector" else 600)
 
 
 def loud(length: int = 700, size: float = 80.0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
