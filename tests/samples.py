@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 import torch
@@ -38,6 +39,24 @@ def few_spectra(names: Iterable[str]) -> list[object]:
     return mostly_slow(
         names, *(n for n in names if n in remaining or n not in CATALOGUE or CATALOGUE[n].scaling is None)
     )
+
+
+def expect_taken_or_named(
+    run: Callable[..., object],
+    valid: Mapping[str, object],
+    argument: str,
+    values: Iterable[object],
+    *,
+    also: str = "",
+    refusal: type[Exception] | tuple[type[Exception], ...] = ValueError,
+) -> None:
+    """In the place of one argument any value is taken, or refused by an error that names it, or what ``also`` says."""
+    named = rf"\b({argument}|{also or argument})\b"
+    for value in values:
+        try:
+            run(**{**valid, argument: value})
+        except refusal as error:
+            assert re.search(named, str(error)), f"{value!r}: {error}"  # noqa: PT017
 
 
 def qkv(

@@ -215,35 +215,3 @@ def test_nearly_right_names_are_told_the_right_one(name: str, meant: str) -> Non
     for call in (lambda: preset(name, [Image(2, 2)]), lambda: latents([Image(2, 2)], model=name)):  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=f"did you mean {re.escape(meant)}"):
             call()
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: preset("sdxl", [Image(2, 2)]), "model must be one of"),  # type: ignore[arg-type]
-        (lambda: preset("flux-1", [Image(2, 2)], scaling=PositionInterpolation(2.0)), "must name its axes"),
-        (
-            lambda: preset("flux-1", [Image(2, 2)], scaling=[PositionInterpolation(2.0)] * 3),
-            "must not act on axis 'none'",
-        ),
-        (
-            lambda: preset("hunyuan-image", [Image(2, 2)], scaling={"frames": PositionInterpolation(2.0)}),
-            "no axis 'frames'",
-        ),
-        (lambda: preset("flux-1", [Image(2, 2)], fps=24), "fps must not be given for 'flux-1'"),
-        (lambda: preset("cosmos", [Image(2, 2)], fps=0), "fps"),
-        (lambda: preset("sd3", [Image(200, 2)]), "table must be at least as large"),
-        (lambda: preset("framepack", [Video(2, 1, 1)], frames=(1,)), "frames must number"),
-        (lambda: preset("kandinsky-5", [Text(2), Image(2, 2)]), "blocks of its own"),
-        (lambda: preset("kandinsky-5", [Image(2, 2)], scale=(1, 0, 1)), "scale must be above 0"),
-        (lambda: preset("ltx-2", [Audio(2), Video(1, 2, 2)]), "sound alone"),
-        (lambda: preset("minimax-h3", [Audio(2)]), "a video where there is sound"),
-        (lambda: preset("flux-1", [Image(2, 2)], heads=4), "takes other arguments"),
-        (lambda: preset("ltx", [Image(2, 2)], scaling=PositionInterpolation(2.0)), "divide its positions"),
-        (lambda: AxialRoPE(16, axes_dims=(4, 12), convention="lumina-next"), "must be alike"),
-        (lambda: SinusoidalGrid(24, axes=3, family="cogvideox"), "multiple of 16"),
-    ],
-)
-def test_what_is_refused(call: Callable[[], object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        call()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import posenc
-from posenc import attention, embedding, frequencies, functional, positions
+from posenc import attention, diffusion, embedding, frequencies, functional, positions
 from posenc.arguments import check_heads
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies.spectrum import Spectrum, host_float64
@@ -340,9 +340,28 @@ rate             seconds(3, 0.0)
 times            video(2, 1, 1, times=torch.arange(3))
 positions        on_all_axes(grid(1, 2)[None])
 n                check_heads("n", 0)
+model            preset("sdxl", [Image(2, 2)])
+scaling          preset("flux-1", [Image(2, 2)], scaling=PositionInterpolation(2.0))
+scaling          preset("flux-1", [Image(2, 2)], scaling=[PositionInterpolation(2.0)] * 3)
+scaling          preset("hunyuan-image", [Image(2, 2)], scaling={"frames": PositionInterpolation(2.0)})
+scaling          preset("ltx", [Image(2, 2)], scaling=PositionInterpolation(2.0))
+fps              preset("flux-1", [Image(2, 2)], fps=24)
+fps              preset("cosmos", [Image(2, 2)], fps=0)
+table            preset("sd3", [Image(200, 2)])
+frames           preset("framepack", [Video(2, 1, 1)], frames=(1,))
+parts            preset("kandinsky-5", [Text(2), Image(2, 2)])
+scale            preset("kandinsky-5", [Image(2, 2)], scale=(1, 0, 1))
+parts            preset("ltx-2", [Audio(2), Video(1, 2, 2)])
+parts            preset("minimax-h3", [Audio(2)])
+heads            preset("flux-1", [Image(2, 2)], heads=4)
+model            latents([Text(1)], model="sdxl")
+parts            latents([Audio(1)], model="flux-1")
+parts            latents([Image(1, 1), Image(1, 1)], model="z-image")
+height           latents([Image(0, 1)], model="flux-1")
+flux-1           rotation("flux")
 """
 WORLD = {
-    **{name: getattr(module, name) for module in (posenc, positions, embedding, frequencies, functional)
+    **{name: getattr(module, name) for module in (posenc, positions, embedding, frequencies, functional, diffusion)
        for name in module.__all__ if hasattr(module, name)},
     **{name: getattr(package, name) for package in (posenc.rotary, posenc.bias) for name in package.__all__},
     **NAMES, "attention": attention, "checking": checking, "check_heads": check_heads, "grid": grid, "qkv": qkv,

@@ -8,7 +8,6 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from posenc import ALiBi, ForgetGate, T5Bias, attention
 from posenc.backends import flex
-from posenc.backends.flex import block_masks
 from posenc.backends.flex.block_masks import block_mask
 from posenc.bias import FIRE
 from posenc.call import AttentionCall, prepare_call, with_structures
@@ -81,21 +80,6 @@ def test_equals_the_definition(name, seen):
     got, right = both(encodings, q, k, v, **SEEN[seen])
     assert got.dtype == q.dtype
     assert gap(got.double(), right) < 3e-6
-
-
-def test_sums_of_gates_keep_their_digits_over_131072_tokens():
-    generator = torch.Generator().manual_seed(0)
-    gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
-    visibility = VisibilityMask(True, None, None, None, torch.arange(4), torch.arange(2**17))
-    parts = gate_sums(gates, 4, visibility)
-    got = (parts.at_queries[..., -1:] - parts.at_keys) + (parts.rest_at_queries[..., -1:] - parts.rest_at_keys)
-    sums = gates.double().cumsum(-1)
-    right = sums[..., -1:] - sums
-    near = right > -200  # beyond, weights are zero
-    assert (got - right)[near].abs().max() < 1e-5
-    assert ((got - right) / (right.abs() + 1)).abs().max() < 2e-7
-    single = sums[..., -1:].float() - sums.float()
-    assert (single - right)[near].abs().max() > 1e-3, "pairs would be needless"
 
 
 def test_gradients_reach_the_gates():
@@ -228,40 +212,3 @@ class TestForms:
         for _, limits in given:
             assert limits == flex._LIMITS
         assert flex._LIMITS.get("recompile_limit", 64) > 8
-
-    @pytest.mark.slow
-    @torch.no_grad()
-    def test_the_compiler_serves_all_of_them(self, monkeypatch):
-        """With ``fullgraph`` the compiler raises where it would run the uncompiled kernel instead."""
-        compiler, counts = torch.compile, []
-
-        def forms_of(graph, inputs):
-            counts.append(1)
-            return graph.forward
-
-        monkeypatch.setattr(
-            torch, "compile", lambda f, **limits: compiler(f, backend=forms_of, fullgraph=True, **limits)
-        )
-        monkeypatch.setattr(flex, "_compiles", lambda q: True)
-        flex._compiled.cache_clear()
-        torch._dynamo.reset()
-        for length in (130, 129):
-            self.run_all(length)
-        flex._compiled.cache_clear()
-        torch._dynamo.reset()
-        assert len(counts) > 8, "more forms than one function is given"
-
-    @torch.no_grad()
-    def test_masks_of_an_order_are_kept(self, monkeypatch):
-        made = []
-        right = block_masks.block_mask
-        monkeypatch.setattr(block_masks, "block_mask", lambda *a: made.append(a) or right(*a))
-        block_masks._of_order.cache_clear()
-        q, k, v = qkv(1, 4, 200, 200, 16)
-        for options in ({}, {}, {"window": 40}, {}, {"window": 40}, {"causal": False, "window": 9}):
-            got = flex.run(prepared(q, k, v, [ALiBi(4)], **options))
-            assert gap(got, attention(q, k, v, [ALiBi(4)], backend="dense", **options)) < 1e-5
-        assert len(made) == 3
-        for _ in range(2):
-            flex.run(prepared(q, k, v, [ALiBi(4)], mask=(torch.arange(200) > 5)[None, None]))
-        assert len(made) == 5, "what a caller's tensors say is not kept"

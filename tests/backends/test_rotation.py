@@ -66,16 +66,6 @@ class TestBasesOfHeads:
             slow = spectrum.theta * 0.5
             return spectrum._replace(theta=torch.stack([spectrum.theta, spectrum.theta, slow, slow]))
 
-    def test_queries_share_the_base_of_their_key(self):
-        rope = RoPE(8, scaling=self.Bases())
-        q, k, v = qkv(1, 4, 6, num_kv_heads=2, dtype=torch.float64)
-        out = attention(q, k, v, [rope])
-        halves = [
-            attention(q[:, 2 * g : 2 * g + 2], k[:, g : g + 1], v[:, g : g + 1], [RoPE(8)], q_pos=at, k_pos=at)
-            for g, at in ((0, torch.arange(6)), (1, torch.arange(6) * 0.5))
-        ]
-        assert gap(out, torch.cat(halves, 1)) < 1e-12
-
     @pytest.mark.parametrize("heads", [1, 3, 8])
     def test_heads_that_do_not_share_a_base_are_refused(self, heads):
         rope = RoPE(8, scaling=self.Bases())

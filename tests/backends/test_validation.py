@@ -19,42 +19,6 @@ def test_coordinates_that_nobody_reads(batch, tokens, rows):
     assert torch.equal(attention(q, k, v, q_pos=places, k_pos=places), attention(q, k, v))
 
 
-class TestTurnedLayouts:
-    """(batch, tokens, heads, width) where (batch, heads, tokens, width) is meant."""
-
-    WORDS = r"\.transpose\(1, 2\)"
-
-    def test_more_queries_than_keys(self):
-        """Grouped heads: 4 query heads and 2 key heads look like 4 queries on 2 keys."""
-        q, k, v = (t.transpose(1, 2) for t in qkv(num_kv_heads=2))
-        with pytest.raises(ValueError, match=r"^q\b.*\bk\b.*causal=False.*" + self.WORDS):
-            attention(q, k, v, [RoPE(8)])
-
-    def test_heads_that_do_not_fit(self):
-        q, k, v = qkv(queries=1, keys=6, num_kv_heads=2)
-        with pytest.raises(ValueError, match="^heads of q.*" + self.WORDS):
-            attention(*(t.transpose(1, 2) for t in (q, k, v)))
-
-    def test_heads_of_an_encoding(self):
-        rotated = [t.transpose(1, 2) for t in qkv()]
-        with pytest.raises(ValueError, match=r"^num_heads\b.*ALiBi.*\b4\b.*\b6\b.*" + self.WORDS):
-            attention(*rotated, [ALiBi(4)])
-        with pytest.raises(ValueError, match=r"^num_heads\b.*ALiBi.*\b5\b") as error:
-            attention(*rotated, [ALiBi(5)])
-        assert "transpose" not in str(error.value), "another cause"
-
-    @pytest.mark.parametrize("name", ["q_pos", "k_pos"])
-    def test_positions(self, name):
-        rotated = [t.transpose(1, 2) for t in qkv()]
-        with pytest.raises(ValueError, match=rf"^{name}\b.*\b6\b.*\b{name[0]}\b.*\b4\b.*" + self.WORDS):
-            attention(*rotated, [RoPE(8)], **{name: torch.arange(6)})
-
-    def test_the_input(self):
-        rotated = [t.transpose(1, 2) for t in qkv()]
-        with pytest.raises(ValueError, match=r"^x\b.*" + self.WORDS):
-            attention(*rotated, [RoPE(8)], x=torch.zeros(2, 6, 32))
-
-
 def test_future_keys_need_an_encoding_that_knows_them():
     q, k, v = qkv()
     for encoding in (T5Bias(4), DAPE(T5Bias(4)), Mixture([[T5Bias(4)], []], num_heads=4)):

@@ -52,25 +52,6 @@ class TestParameters:
 
 
 class TestScales:
-    def test_plain_up_to_the_trained_length(self):
-        clex = trained()
-        for length in (None, 1, 10, torch.tensor([[3.0], [10.0]])):
-            got = clex(Spectrum(THETA, length)).theta
-            assert torch.equal(got, THETA.expand_as(got))
-        assert not torch.equal(clex(Spectrum(THETA, 11)).theta, THETA)
-
-    def test_past_the_largest_factor_the_last_frequencies_stay(self):
-        clex = trained()
-        assert torch.equal(clex(Spectrum(THETA, 50)).theta, clex(Spectrum(THETA, 5000)).theta)
-
-    def test_whole_and_continuous(self):
-        full, continuous = trained(), trained(continuous=True)
-        for length in (20, 50, 70):
-            assert torch.equal(full(Spectrum(THETA, length)).theta, continuous(Spectrum(THETA, length)).theta)
-        assert torch.equal(full(Spectrum(THETA, 13)).theta, full(Spectrum(THETA, 20)).theta)
-        rising = torch.stack([continuous(Spectrum(THETA, length)).theta[-1] for length in range(10, 50)])
-        assert (rising.diff() < 0).all(), "a longer context rotates the slowest pair more slowly"
-
     def test_between_two_points_of_the_grid(self):
         fine, coarse = trained(step=0.001), trained(step=0.3)  # 0.3 does not divide 1
         scales = host_float64([1.05, 2.0, 3.3, 4.999])

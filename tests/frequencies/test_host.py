@@ -7,9 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from posenc import MRoPE, RoPE
 from posenc.frequencies import Resonance
@@ -116,25 +113,6 @@ def test_both_refuse_the_same(cls: type[RoPESpec]) -> None:
 def test_a_scaling_without_a_formula_computes_with_tensors() -> None:
     host = RoPESpec(64, scaling=Resonance())
     assert host.spectrum().theta.tolist() == RoPE(64, scaling=Resonance()).spectrum().theta.tolist()
-
-
-numbers = st.lists(st.floats(0.01, 100.0), min_size=2, max_size=5)
-
-
-@given(numbers, st.floats(0.1, 10.0))
-def test_vectors_compute_as_tensors_do(values: list[float], number: float) -> None:
-    for function in (
-        lambda x: (x + number) / (x * 0.001 + number) - (number - 2 * x),
-        lambda x: (1 + x).log().clamp(0.0, 2.0),
-        lambda x: (x * 2).where(x > number, x.new_tensor(number)),
-        lambda x: x.new_tensor(number) ** (-x / 10),
-        lambda x: (x.log2().ceil().exp2() - x.floor()).abs(),
-        lambda x: (x >= number).double() + (x < number).double(),
-        lambda x: x[..., :1].log() - x[..., -1:],
-    ):
-        got, expected = function(Vector(values)), function(torch.tensor(values, dtype=torch.float64))
-        assert got.shape == tuple(expected.shape)
-        assert got.tolist() == pytest.approx(expected.tolist(), rel=1e-12, abs=1e-12)
 
 
 def test_an_index_of_what_is_not_geometric_is_refused_in_floats_too() -> None:

@@ -123,32 +123,6 @@ class TestDecoding:
 
 
 class TestForm:
-    def test_order_of_the_parts(self):
-        """Shift, norm, rotation; attention; norm, gate, projection: written out on its own."""
-        module, x = layer(RoPE(8), shared_qk_norm=True), tokens()
-
-        def heads(t):
-            return t.view(2, LENGTH, HEADS, 8).transpose(1, 2)
-
-        def normed(t, norm, eps):
-            return torch.nn.functional.rms_norm(t, (8,), eps=eps) * norm.weight.view(-1, 1, 8)
-
-        def shifted(raw, logits):
-            alpha = torch.sigmoid(logits).transpose(1, 2).unsqueeze(-1)
-            return alpha * torch.nn.functional.pad(raw, (0, 0, 1, 0))[:, :, :-1] + (1 - alpha) * raw
-
-        rope, gate = module.encodings
-        q = normed(heads(module.q_proj(x)), module.q_norm, 1e-5)
-        k = normed(shifted(heads(module.k_proj(x)), module.k_shift(x)), module.k_norm, 1e-5)
-        v = shifted(heads(module.v_proj(x)), module.v_shift(x))
-        q, k = rope(q, k, torch.arange(LENGTH), torch.arange(LENGTH))
-        running = gate.token_state(x).cumsum(-1)
-        scores = q @ k.mT * 8**-0.5 + running[..., :, None] - running[..., None, :]
-        hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-        out = normed(scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v, module.out_norm, 1e-6)
-        out = out.transpose(1, 2).flatten(2) * torch.sigmoid(module.out_gate(x))
-        assert gap(module(x), module.o_proj(out)) < CLOSE
-
     def test_first_values(self):
         torch.manual_seed(0)
         module = FoXPro(256, 4)

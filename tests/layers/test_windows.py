@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 
@@ -95,25 +93,6 @@ def test_memory_is_bounded_by_the_window():
     assert cache.seen == 800
     assert cache.next == 800
     assert cache.k.untyped_storage().nbytes() == 64 * cache.k[..., :1, :].numel() * cache.k.element_size()
-
-
-def test_memory_moves_only_now_and_then():
-    """Amortised: what lies there is copied once in as many steps as there is spare room."""
-    module, x = layer(RoPE(8)), tokens()
-
-    def places_of_memory(cache: KVCache) -> list[tuple[int, int]]:
-        """Of 200 steps: how many tokens the storage of the keys holds, and where the kept ones begin in it."""
-        places = []
-        for step in range(200):
-            module(x[:, step % LENGTH][:, None], cache=cache)
-            token = cache.k[..., :1, :].numel() * cache.k.element_size()
-            places.append((cache.k.untyped_storage().nbytes() // token, cache.k.storage_offset()))
-        return places
-
-    places = places_of_memory(KVCache(window=WINDOW, sinks=1))
-    assert len({size for size, _ in places}) == 1
-    assert 2 <= sum(later < earlier for (_, earlier), (_, later) in itertools.pairwise(places)) <= 4
-    assert len({size for size, _ in places_of_memory(KVCache())}) == 3
 
 
 COUNTED = (

@@ -8,7 +8,7 @@ import torch
 from posenc import attention
 from posenc.diffusion import MODELS, latents, rotation
 from posenc.frequencies import RIFLEx
-from posenc.positions import NO_POSITION, Audio, Image, Text, Video
+from posenc.positions import NO_POSITION, Image, Text, Video
 from tests.golden import config, load
 from tests.samples import gap
 
@@ -70,15 +70,3 @@ def test_models_have_positions_and_an_encoding_with_as_many_axes():
             assert rotation(name).axes == len(model.axes)
     longer = rotation("wan", scaling=(RIFLEx(6, length=41), None, None))
     assert "RIFLEx(6, length=41)" in str(longer)
-
-
-def test_what_is_refused():
-    for call, words in [
-        (lambda: latents([Text(1)], model="sdxl"), "model must be one of"),
-        (lambda: latents([Audio(1)], model="flux-1"), "got Audio"),
-        (lambda: latents([Image(1, 1), Image(1, 1)], model="z-image"), "must have one picture"),
-        (lambda: latents([Image(0, 1)], model="flux-1"), "height"),
-        (lambda: rotation("flux"), "did you mean 'flux-1'"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            call()

@@ -16,8 +16,6 @@ from posenc.positions import (
     Text,
     Video,
     multimodal,
-    packed,
-    padded,
     stream,
 )
 from posenc.positions.designs import Design
@@ -117,14 +115,6 @@ def test_v2pe_stays_apart_in_a_long_row_where_float32_does_not():
     assert len(ids.float().unique()) < 256
     after = multimodal([Text(2), Image(1, 3), Text(2)], design="v2pe", span=0.5)
     assert after[-2:, 0].tolist() == [3, 4]
-
-
-def test_rows_of_designs_are_padded_and_packed_like_others():
-    short, long = (multimodal([Text(n), Image(2, 2)], design="v2pe") for n in (1, 4))
-    batch, real = padded([short, long])
-    assert batch.shape == (2, 8, 3)
-    assert torch.equal(batch[0][real[0]], short)
-    assert packed([short, long])[0].shape == (13, 3)
 
 
 def test_a_name_of_another_builder_is_told_so():

@@ -54,11 +54,6 @@ def test_frames_as_pictures():
     assert torch.equal(uneven, apart)
 
 
-def test_several_images():
-    row = stream([Image(1, 3), Image(2, 1), Text(1), Image(1, 1)], family="qwen2-vl")
-    assert row.tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 2], [3, 3, 3], [3, 4, 3], [5, 5, 5], [6, 6, 6]]
-
-
 @bounded
 @given(parts, st.sampled_from(FAMILIES))
 def test_parts_begin_where_all_before_them_ends(parts, family):
@@ -75,12 +70,6 @@ def test_parts_begin_where_all_before_them_ends(parts, family):
 
 def _size(part) -> int:
     return part.height * part.width * getattr(part, "frames", 1)
-
-
-def test_text_alone_counts_as_ever():
-    row = stream([Text(4), Audio(3)], family="qwen2.5-omni")
-    assert torch.equal(row, positions.on_all_axes(torch.arange(7)))
-    assert stream([], family="qwen2-vl").shape == stream([Text(0)], family="qwen2-vl").shape == (0, 3)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

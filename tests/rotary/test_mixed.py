@@ -77,10 +77,3 @@ def test_given_frequencies_are_kept_and_written_back():
     angle = torch.einsum("haj,ta->htj", inputs, places.double())
     rotated = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
     assert gap(fixed.rotate(q, fixed.table(places, like=q)), torch.view_as_real(rotated).flatten(-2)) < 1e-12
-
-
-def test_frequencies_of_one_head_serve_all():
-    theta = [[0.5, 0.25], [2.0, 1.0]]
-    rope, places = MixedRoPE(4, num_heads=3, frequencies=theta, learned=False), grid(3, 3)
-    full = MixedRoPE(4, num_heads=3, frequencies=[theta] * 3, learned=False)
-    assert all(torch.equal(a, b) for a, b in zip(rope.table(places), full.table(places), strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -69,17 +68,6 @@ def test_qwen_3_gives_time_what_the_others_leave():
     assert order == [0, 1, 2] * 20 + [0] * 4
     short = MRoPE(24, sections=(2, 6, 4), interleaved=True).order()  # rows would go on past the last pair
     assert short == [0, 1, 2] * 4
-
-
-@pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"time_last": True, "layout": "interleaved"}], ids=str)
-def test_replaced_arguments(options: dict[str, Any]) -> None:
-    rope = MRoPE(64, sections=(8, 8, 8), rotary_dim=48, base=1e4, **options)
-    other = rope.replace(scaling=YaRN(4.0, original_length=1024))
-    assert isinstance(other, MRoPE)
-    assert other.order() == rope.order()
-    assert (other.rope.base, other.rope.rotary_dim, other.rope.layout) == (1e4, 48, rope.rope.layout)
-    assert rope.rope.scaling is None
-    assert other.rope.scaling is not None
 
 
 def test_pairs_that_rest_and_orders_that_are_refused():

@@ -1,4 +1,4 @@
-"""The exponential of skew matrices: torch's values and gradients, orthogonality at large angles, every degeneracy."""
+"""The exponential of skew matrices: torch's values and gradients, orthogonality far out, eigenvalues that meet."""
 
 from __future__ import annotations
 
@@ -41,19 +41,6 @@ def test_values_and_gradients_equal_matrix_exp(block, norm):
     assert gap(of_got, of_wanted) < 1e-12 * max(1.0, norm) * max(1.0, float(of_wanted.abs().max()))
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_zero_gives_exactly_the_identity(block):
-    for dtype in (torch.float32, torch.float64):
-        generators = torch.cat([skew(2, block, norm=40.0, dtype=dtype), torch.zeros(1, block, block, dtype=dtype)])
-        assert torch.equal(skew_exponential(generators)[2], torch.eye(block, dtype=dtype))
-
-
-@pytest.mark.parametrize("block", mostly_slow(BLOCKS[:6], *BLOCKS[:3]))
-def test_gradcheck_of_any_matrix_whose_skew_part_alone_counts(block):
-    for generators in (torch.randn(2, 3, block, block, dtype=torch.float64), torch.zeros(1, block, block).double()):
-        assert torch.autograd.gradcheck(skew_exponential, generators.requires_grad_())
-
-
 @pytest.mark.parametrize("rates", [(2, 2), (2, -2), (0, 1), (2, 2, 2, 2), (0, 0, 1, 3), (2, 2 + 1e-7, 1e-9, 0)])
 def test_gradcheck_where_eigenvalues_meet_or_vanish(rates):
     assert torch.autograd.gradcheck(skew_exponential, turning(*rates).requires_grad_())
@@ -75,28 +62,6 @@ def test_float32_is_orthogonal_and_near_at_many_full_turns(block, norm):
     assert gap(torch.autograd.grad(got, generators, grad)[0], of_wanted) < 6e-5
 
 
-def test_lower_precision_is_computed_in_float32():
-    generators = skew(4, 8, norm=5.0, dtype=torch.float32)
-    for dtype in (torch.float16, torch.bfloat16):
-        got = skew_exponential(generators.to(dtype))
-        assert got.dtype == torch.float32
-        assert torch.equal(got, skew_exponential(generators.to(dtype).float()))
-
-
-@pytest.mark.parametrize("block", [4, 8])
-def test_neither_autocast_nor_fast_products_change_anything(block):
-    generators = skew(4, block, norm=20.0, dtype=torch.float32)
-    expected = torch.matrix_exp(generators.double())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert gap(skew_exponential(generators), expected) < 1e-5
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("medium")
-        assert block == 4 or gap(skew_exponential(generators), expected) < 1e-6
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 @pytest.mark.parametrize("block", [2, 3, 4, 8])
 def test_any_memory_layout_and_any_batch(block):
     generators = skew(6, 5, block)
@@ -109,15 +74,6 @@ def test_any_memory_layout_and_any_batch(block):
     assert skew_exponential(generators[:0]).shape == (0, 5, block, block)
     many = skew(2**18 // block**2 + 3, block, dtype=torch.float32)  # computed in parts
     assert gap(skew_exponential(many)[-4:], torch.matrix_exp(many[-4:])) < 2e-6
-
-
-def test_what_is_not_finite_stays_where_it_is():
-    generators = skew(3, 8, norm=50.0)
-    expected = torch.matrix_exp(generators)
-    generators[1, 0, 1] = float("nan")
-    got = skew_exponential(generators)
-    assert got[1].isnan().any()
-    assert gap(got[::2], expected[::2]) < 1e-11
 
 
 @pytest.mark.parametrize("block", mostly_slow([2, 3, 4, 8], 3))

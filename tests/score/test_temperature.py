@@ -1,4 +1,4 @@
-"""Temperatures: what is counted on every backend, which kernels serve them, where steps begin."""
+"""Temperatures: which kernels serve them, and where steps begin."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, attention, explain_backend
-from posenc.backends import BACKENDS
+from posenc import ALiBi, ForgetGate, RoPE, explain_backend
 from posenc.call import prepare_call
-from posenc.score import Shaw
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
-from tests.samples import gap, qkv, run_or_none
+from tests.samples import qkv
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -20,51 +18,6 @@ def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -
     return encoding.factor(
         prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **expected).context(None, None)
     )
-
-
-SEGMENTS = torch.tensor([0] * 9 + [1] * 12)
-CALLS = {
-    "text": ({}, torch.arange(1, 22).expand(2, -1)),
-    "both ways": ({"causal": False}, torch.full((2, 21), 21)),
-    "window": ({"window": 3}, torch.arange(1, 22).clamp(max=3).expand(2, -1)),
-    "packed": ({"segments": SEGMENTS}, torch.cat([torch.arange(1, 10), torch.arange(1, 13)]).expand(2, -1)),
-    "padded": (
-        {"mask": (torch.arange(21) >= torch.tensor([[0], [5]]))[:, None]},
-        torch.stack([torch.arange(1, 22), torch.arange(-4, 17).clamp(min=0)]),
-    ),
-}
-LISTS = {
-    "rope": lambda: [RoPE(8)], "alibi": lambda: [ALiBi(4)], "fox": lambda: [ForgetGate(12, num_heads=4)],
-    "shaw": lambda: [Shaw(8, max_distance=3)], "log_n": lambda: [LogN(4)],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("listed", LISTS)
-def test_what_is_counted_on_every_backend(listed: str, call: str) -> None:
-    torch.manual_seed(0)
-    (options, seen), counted = CALLS[call], SSMax(4, bias=True).double()
-    encodings = [counted, *(e.double() for e in LISTS[listed]())]
-    if call == "both ways" and any(e.causal_only for e in encodings):
-        pytest.skip("defined for causal attention alone")
-    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, num_kv_heads=2, dtype=torch.float64))
-    x = torch.randn(2, 21, 12, dtype=torch.float64)
-    leaves, actual = [q, k, v, *counted.parameters()], {}
-    upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
-    for backend in ("dense", "auto", *BACKENDS):
-        out = run_or_none(q, k, v, encodings, x=x, backend=backend, **options)
-        if out is None:
-            continue
-        actual[backend] = [out, *torch.autograd.grad(out, leaves, upstream)]
-    for backend, parts in actual.items():
-        for got, expected in zip(parts, actual["dense"], strict=True):
-            assert gap(got, expected) < 1e-10, backend
-    if listed == "rope":
-        logs = seen.clamp(min=1).double().log()[:, None, :, None] * counted.scale.view(-1, 1, 1) + counted.bias.view(
-            -1, 1, 1
-        )
-        rotated = RoPE(8)(q, k, torch.arange(21), torch.arange(21))
-        assert gap(attention(rotated[0] * logs, rotated[1], v, [], **options), actual["dense"][0]) < 1e-12
 
 
 def test_the_kernel_alone_serves_it() -> None:

@@ -1,8 +1,7 @@
-"""A bias that the query's token mixes: by the formula, in pieces, and where it must give nothing."""
+"""A bias that the query's token mixes: a scale of zero, and a text in pieces."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from posenc import LogN, RoPE, attention, explain_backend
@@ -26,19 +25,3 @@ def test_a_scale_of_zero_and_a_text_in_pieces() -> None:
     with torch.no_grad():
         steps = [layer(part, cache=cache) for part in x.split([4, 1, 1, 5], 1)]
         assert gap(torch.cat(steps, 1), layer(x)) < 1e-12
-
-
-def test_far_keys_get_nothing_and_fractions_are_refused() -> None:
-    q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
-    x = torch.randn(1, 7, 12, dtype=torch.float64)
-    apart = torch.arange(7) * 4  # all but the own key lie beyond the max_distance
-    diagonal = torch.eye(7, dtype=torch.float64) * (x @ biased().weight.T).view(1, 7, 4, 3).transpose(1, 2).matmul(
-        biased().profiles[:, :1]
-    )
-    hidden = torch.full((7, 7), -torch.inf).triu(1)
-    expected = (q @ k.mT * 8**-0.5 + diagonal + hidden).softmax(-1) @ v
-    assert gap(attention(q, k, v, [biased()], x=x, q_pos=apart, k_pos=apart), expected) < 1e-12
-    with pytest.raises(ValueError, match="TokenRelativeBias"):
-        attention(q, k, v, [biased()], x=x, q_pos=apart * 0.5, k_pos=apart * 0.5)
-    with pytest.raises(ValueError, match=r"\bx\b"):
-        attention(q, k, v, [biased()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Callable
 
 import numpy
@@ -13,6 +12,7 @@ import torch
 
 from posenc import RoPE, hf
 from posenc.hf import RopeConfig, preset, read_rope
+from tests.samples import expect_taken_or_named
 
 Call = tuple[str, Callable[..., object], dict[str, object]]
 WRONG: tuple[object, ...] = (
@@ -79,12 +79,7 @@ def cases() -> list[object]:
 def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
     run(**valid)
     refusal = (ValueError, FileNotFoundError) if argument in OF_A_FILE else ValueError
-    for value in WRONG:
-        try:
-            run(**{**valid, argument: value})
-        except refusal as error:
-            names = f"{argument}|{ALSO_NAMED.get(argument, argument)}"
-            assert re.search(rf"\b({names})\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+    expect_taken_or_named(run, valid, argument, WRONG, also=ALSO_NAMED.get(argument, ""), refusal=refusal)
 
 
 def test_everything_public_is_there():

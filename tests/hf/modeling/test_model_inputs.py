@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from transformers import DynamicCache, LlamaConfig
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM, PosencModel
 from posenc.hf.modeling.export import plain_llama
 from tests.hf.config.test_arguments import WRONG
+from tests.samples import expect_taken_or_named
 
 VALUES = (
     *WRONG, LlamaConfig(), PosencConfig, torch.ones(2, 2, 2, 2), torch.zeros(0), torch.zeros(1, 0),
@@ -31,13 +31,7 @@ CALLED = [name for name in inspect.signature(PosencForCausalLM.forward).paramete
 
 
 def takes_or_names(call: Callable[..., object], name: str, arguments: dict[str, object]) -> None:
-    for value in VALUES:
-        try:
-            call(**{**arguments, name: value})
-        except FileNotFoundError:
-            assert value == ""
-        except ValueError as error:
-            assert re.search(rf"\b{name}\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+    expect_taken_or_named(call, arguments, name, VALUES, also="No such file", refusal=(ValueError, FileNotFoundError))
 
 
 @pytest.mark.parametrize("key", KEYS)
