@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import mpmath
 import pytest
 import torch
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from posenc.frequencies import phase
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, TensorFrequencies, angles
-from tests.samples import WithoutFloat64, bounded
+from tests.samples import bounded
 
 THETA = geometric(64, 500_000.0)
 FREQUENCIES = Frequencies(THETA)
@@ -74,34 +72,12 @@ def test_a_gain_costs_no_second_rounding(gain, traced, monkeypatch):
             assert off < (3e-7 if traced else 6e-8) * max(1.0, gain), positions.dtype
 
 
-def test_a_device_without_float64_never_meets_one(monkeypatch):
-    """The form for such devices, on this one: no tensor on the way is of float64."""
-    monkeypatch.setattr(phase, "float64_if_supported", lambda device: torch.float32)
-    with WithoutFloat64():
-        for positions in (torch.arange(100), torch.arange(100) / 3):
-            dtype = phase.working_dtype(torch.float32, positions.device)
-            cos, sin = phase.cos_sin(angles(positions, FREQUENCIES, dtype), torch.float32, 1.5)
-    assert cos.dtype == sin.dtype == torch.float32
-
-
-def test_whole_floats_equal_integers():
-    integers = torch.tensor([-7, 0, 3, 2**23])
-    assert torch.equal(
-        angles(integers, FREQUENCIES, torch.float32), angles(integers.float(), FREQUENCIES, torch.float32)
-    )
-
-
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_every_integer_type_counts(kind):
     positions = torch.tensor([0, 1, 100], dtype=kind)
     assert torch.equal(
         angles(positions, FREQUENCIES, torch.float32), angles(positions.long(), FREQUENCIES, torch.float32)
     )
-
-
-def test_angles_of_integers_stay_within_a_full_turn():
-    got = angles(torch.randint(-(2**62), 2**62, (100,)), FREQUENCIES, torch.float32)
-    assert got.abs().max() <= math.pi + 1e-6
 
 
 def test_derivative_is_the_frequency():

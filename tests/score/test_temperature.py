@@ -1,4 +1,4 @@
-"""Temperatures: which kernels serve them, and where steps begin."""
+"""Temperatures: what is counted, which kernels serve them, and where steps begin."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, explain_backend
+from posenc import ALiBi, ForgetGate, RoPE, attention, explain_backend
 from posenc.call import prepare_call
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
-from tests.samples import qkv
+from tests.samples import gap, qkv
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -18,6 +18,32 @@ def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -
     return encoding.factor(
         prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **expected).context(None, None)
     )
+
+
+COUNTED = {  # what each query sees
+    "text": ({}, torch.arange(1, 22).expand(2, -1)),
+    "both ways": ({"causal": False}, torch.full((2, 21), 21)),
+    "window": ({"window": 3}, torch.arange(1, 22).clamp(max=3).expand(2, -1)),
+    "packed": (
+        {"segments": (torch.arange(21) >= 9).long()},
+        torch.cat([torch.arange(1, 10), torch.arange(1, 13)]).expand(2, -1),
+    ),
+    "padded": (
+        {"mask": (torch.arange(21) >= torch.tensor([[0], [5]]))[:, None]},
+        torch.stack([torch.arange(1, 22), torch.arange(-4, 17).clamp(min=0)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", COUNTED)
+def test_what_is_counted(call: str) -> None:
+    (options, seen), counted = COUNTED[call], SSMax(4, bias=True).double()
+    with torch.no_grad():
+        counted.bias.normal_()
+    q, k, v = qkv(2, 4, 21, 21, dtype=torch.float64)
+    logs = seen.clamp(min=1).double().log()[:, None, :, None]
+    factor = logs * counted.scale.view(-1, 1, 1) + counted.bias.view(-1, 1, 1)
+    assert gap(attention(q, k, v, [counted], **options), attention(q * factor, k, v, [], **options)) < 1e-12
 
 
 def test_the_kernel_alone_serves_it() -> None:

@@ -1,10 +1,25 @@
-"""Transformer-XL: parameters that layers share."""
+"""Transformer-XL: distances beyond the clamp, and parameters that layers share."""
 
 from __future__ import annotations
 
 import torch
 
+from posenc import attention
 from posenc.score.transformer_xl import TransformerXL
+from tests.samples import gap, qkv
+
+
+def test_distances_beyond_the_clamp_are_that_of_the_clamp():
+    encoding, (q, k, v) = (
+        TransformerXL(32, num_heads=4, clamp=4, init_std=1.0).double(),
+        qkv(1, 4, 1, 6, dtype=torch.float64),
+    )
+    for side in (-1, 1):
+        out = [
+            attention(q, k, v, [encoding], q_pos=torch.tensor([50]), k_pos=50 + side * apart, causal=False)
+            for apart in (torch.full((6,), 4), torch.arange(5, 11))
+        ]
+        assert gap(*out) < 1e-12
 
 
 def test_layers_may_share_u_and_v():
