@@ -1,4 +1,4 @@
-"""``posenc recommend``: the default for a need, exceptions after it, and what each sentence rests on."""
+"""``posenc recommend``: the default for a need, exceptions after it, and the evidence for each sentence."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def as_text(answer: Answer) -> str:
 
 
 def basis_of(sentence: Sentence) -> str:
-    """What a sentence rests on, in brackets; nothing after a command."""
+    """The evidence for a sentence, in brackets; nothing after a command."""
     if sentence.section == "check":
         return ""
     named = dict.fromkeys(SOURCES[key].title if key in SOURCES else page_address(key) for key in sentence.sources)

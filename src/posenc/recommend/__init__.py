@@ -2,7 +2,7 @@
 
     needs -> recommend(needs) -> an answer: sentences in sections, the default first
 
-A sentence says what it rests on: practice (which models, with sources), a record of this project, a definition, the
+A sentence names its evidence: practice (which models, with sources), a record of this project, a definition, the
 table of engines, or that nothing is known. Rules are data (`rule`), by subject: `new_models`, `checkpoints`,
 `any_model`; the page evaluates the same rules in the browser.
 """

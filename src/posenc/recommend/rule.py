@@ -1,4 +1,4 @@
-"""Rules as data: a sentence, where it belongs, what it rests on, and the needs that it answers.
+"""Rules as data: a sentence, where it belongs, its evidence, and the needs that it answers.
 
     features(needs)            what conditions compare and sentences name
     matches(when, features)    whether all conditions hold

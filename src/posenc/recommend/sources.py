@@ -1,4 +1,4 @@
-"""What advice rests on outside this project: papers, model cards, and the code of released models.
+"""The evidence for advice from outside this project: papers, model cards, and the code of released models.
 
 Every source says one thing in `shows`, the fact that sentences cite it for, so that a reader can hold the sentence
 against it. A file of transformers is named with a text that must stand in it; a test looks.

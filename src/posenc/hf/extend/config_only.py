@@ -4,7 +4,7 @@
     print(extend_config("Qwen/Qwen3-8B", 131072))                          # a diff, its cost, a line for each engine
     extend_config("my-model", 131072, out="my-model-128k")
 
-Only the rope block and the declared length change, in the file's own text (`posenc.hf.json_text`): every other key,
+Only the RoPE block and the declared length are edited, in the file's own text (`posenc.hf.json_text`): every other key,
 the spelling of version 4 or 5 and the layout of the file stay, unless that spelling cannot say what is meant. A block
 of version 5 always carries rope_theta, without which transformers takes the family's default base. What is written is
 read again, by posenc and, where it is installed, by transformers.
