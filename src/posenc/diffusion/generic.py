@@ -56,25 +56,25 @@ class GenericModule:
     def tokens(self, module: Any, *inputs: Any, **options: Any) -> Tokens:
         """Coordinates, or the grid of a latent; the module's own output is what the form is read off."""
         count = len(self.widths)
-        own = module(*inputs, **options)
-        given = [each for each in (*inputs, *options.values()) if isinstance(each, Tensor)]
-        ids = [each for each in given if each.ndim in (2, 3) and each.shape[-1] == count]
-        latents = [each for each in given if each.ndim == count + 2]
+        tables = module(*inputs, **options)
+        tensors = [each for each in (*inputs, *options.values()) if isinstance(each, Tensor)]
+        ids = [each for each in tensors if each.ndim in (2, 3) and each.shape[-1] == count]
+        latents = [each for each in tensors if each.ndim == count + 2]
         if ids:
             positions = ids[0].float() if ids[0].is_floating_point() else ids[0]
-            tokens = Tokens(positions, None, call=own)
+            tokens = Tokens(positions, None, call=tables)
         elif latents:
             patch = getattr(module, "patch_size", 1)
             patches = (patch,) * count if isinstance(patch, int) else tuple(patch)[-count:]
             sizes = tuple(size // by for size, by in zip(latents[0].shape[2:], patches, strict=True))
-            tokens = Tokens(grid(*sizes).to(latents[0].device), sizes, call=own)
+            tokens = Tokens(grid(*sizes).to(latents[0].device), sizes, call=tables)
         else:
             raise ValueError(
                 f"place: the module must be called with coordinates (…, tokens, {count}) or with a latent of "
-                f"{count + 2} axes, got {shown([tuple(each.shape) for each in given])}"
+                f"{count + 2} axes, got {shown([tuple(each.shape) for each in tensors])}"
             )
         if self._form is None:
-            self._form = self._form_of(own, tokens.positions, module)
+            self._form = self._form_of(tables, tokens.positions, module)
         return tokens
 
     def table(self, cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Any:

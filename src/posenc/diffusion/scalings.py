@@ -154,11 +154,11 @@ def by_axis(scaling: Fixed, model: Model, title: str) -> ByAxis:
                 _check_axis(name, model, title)
         chosen = [scaling.get(axis.name) for axis in model.axes]
     elif isinstance(scaling, nn.Module | Formula):
-        kept = [axis for axis in model.axes if axis.kept]
-        if kept and model.scales != "pairs":
+        unscaled = [axis for axis in model.axes if axis.kept]
+        if unscaled and model.scales != "pairs":
             raise ValueError(
-                f"scaling must name its axes for {title}: one for all would scale its axis {kept[0].name!r}, and "
-                f"{kept[0].kept}; {suits(model)}"
+                f"scaling must name its axes for {title}: one for all would scale its axis {unscaled[0].name!r}, and "
+                f"{unscaled[0].kept}; {suits(model)}"
             )
         chosen = [scaling] * count
     else:

@@ -131,9 +131,9 @@ def _compare(
         "ray_address": ray_address, "slurm_cluster": slurm_cluster, "slurm_partition": slurm_partition,
         "slurm_timeout": slurm_timeout,
     }  # fmt: skip
-    given = {name: value for name, value in options.items() if value is not None}
+    values = {name: value for name, value in options.items() if value is not None}
     with allow_imports(ImportAllowlist(frozenset(plugin_names(names)), classes_from or Path())), stoppable(context.obj):
-        executor = _executor(executor_name, given)
+        executor = _executor(executor_name, values)
         of_one_task = task_name or chosen_profile or data or set_ or set(numbers) - _MACHINE
         trackers, requests = tuple(dict.fromkeys(track or ())), list[RunRequest]()
         for name in (task_name or "text",) if of_one_task else PANELS:

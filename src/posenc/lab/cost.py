@@ -214,9 +214,9 @@ class Layer:
         cache = KVCache()
         with torch.inference_mode():
             layer(self.x[:1, :CACHED].contiguous(), cache=cache)
-        kept = [cache.k, cache.v, *cache.token_states]
+        tensors = [cache.k, cache.v, *cache.token_states]
         tokens = min(CACHED, c.length)
-        return sum(t.numel() * t.element_size() for t in kept if t is not None) / tokens
+        return sum(t.numel() * t.element_size() for t in tensors if t is not None) / tokens
 
     def backend(self) -> str:
         """The path of attention."""

@@ -72,11 +72,11 @@ def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:
     Raises:
         ValueError: for a folder that is neither, and where no job or more than one fits; it names what there is.
     """
-    wanted = None if spec is None else normalize_spec(spec)
+    normalized = None if spec is None else normalize_spec(spec)
     if not (folder / RUN).exists() and not (folder / FILE).exists():
         raise ValueError(f"{folder} is neither the folder of a run of posenc compare nor the folder of one of its jobs")
     jobs = {path: read_job(path) for path in (job_folders(folder) if (folder / RUN).exists() else [folder])}
-    fitting = [path for path, job in jobs.items() if wanted in (None, job.spec) and seed in (None, job.seed)]
+    fitting = [path for path, job in jobs.items() if normalized in (None, job.spec) and seed in (None, job.seed)]
     if len(fitting) != 1:
         known = ", ".join(f"--spec {job.spec} --seed {job.seed}" for job in jobs.values()) or "none"
         raise ValueError(f"{folder}: {len(fitting) or 'no'} jobs fit, one is needed; there are: {known}")

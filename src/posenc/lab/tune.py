@@ -130,8 +130,8 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
         spec: _best(str(spec), part, rates, console.print) for spec, part in frame.groupby("spec", sort=False)
     }
     before = pd.read_csv(request.out / TRIALS) if (request.out / TRIALS).exists() else frame[:0]
-    kept = before[~before["spec"].isin(list(chosen_factors))]
-    every = pd.concat([part for part in (kept, frame) if len(part)], ignore_index=True)
+    remaining = before[~before["spec"].isin(list(chosen_factors))]
+    every = pd.concat([part for part in (remaining, frame) if len(part)], ignore_index=True)
     write_atomically(request.out / TRIALS, every.to_csv(index=False, float_format="%.6g").encode())
     procedure = (
         f"table of common rates × {', '.join(f'{rate:g}' for rate in rates)} and own rates (3 steps of √10 around the "
@@ -148,10 +148,10 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
 
 def _trials(prepared: PreparedRun, spec: str, rates: tuple[float, ...]) -> list[Job]:
     """The trainings of an encoding: every combination of its rates, from each seed."""
-    own = build_for_inspection(spec, prepared.task.shape(prepared.config)).lr_multipliers.values()
+    multipliers = build_for_inspection(spec, prepared.task.shape(prepared.config)).lr_multipliers.values()
     table: list[Factors] = [
-        {"lr": rate, "own": max(own) * factor} for rate, factor in itertools.product(rates, OWN_RATES)
-    ] if own else [{"lr": rate} for rate in rates]  # fmt: skip
+        {"lr": rate, "own": max(multipliers) * factor} for rate, factor in itertools.product(rates, OWN_RATES)
+    ] if multipliers else [{"lr": rate} for rate in rates]  # fmt: skip
     return [
         prepared.job(spec, seed, factors, f"trial{number}")
         for number, factors in enumerate(table)

@@ -200,8 +200,8 @@ def _warn_of_packing(module: nn.Module, positions: Tensor, mask: Tensor | None, 
     if keys != positions.shape[1] or not bool(begins.any()):
         return
     if mask is not None:  # whether the first token of a document, padding apart, sees the last one of another
-        own, before = mask[:, 0].diagonal(0, 1, 2)[:, 1:], mask[:, 0].diagonal(-1, 1, 2)
-        begins = begins & own & before
+        diagonal, before = mask[:, 0].diagonal(0, 1, 2)[:, 1:], mask[:, 0].diagonal(-1, 1, 2)
+        begins = begins & diagonal & before
     if bool(begins.any()):
         warnings.warn(
             f"position_ids start again within a row, and {type(module).__name__} lets the documents of the row see "

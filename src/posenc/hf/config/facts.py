@@ -191,17 +191,17 @@ class ModelFacts:
 
         Each with its model type, "" where it names none; layers that predict further tokens with their number.
         """
-        found, outer = {}, self.config
+        parts, outer = {}, self.config
         for depth in range(len(self.text.path) + 1):
             inside = self.text.path[depth : depth + 1]
             for key, part in outer.items():
                 is_model = isinstance(part, dict) and any(name in part for name in _OF_MODELS)
                 if is_model and key.endswith("_config") and (key,) != inside:
-                    found[dotted((*self.text.path[:depth], key))] = str(part.get("model_type") or "")
+                    parts[dotted((*self.text.path[:depth], key))] = str(part.get("model_type") or "")
             outer = outer[inside[0]] if inside else outer
         if is_count(predictors := self.text.get("num_nextn_predict_layers")):
-            found[self.text.key_path("num_nextn_predict_layers")] = f"{predictors} that predict further tokens"
-        return found
+            parts[self.text.key_path("num_nextn_predict_layers")] = f"{predictors} that predict further tokens"
+        return parts
 
     # Where values stand
 
@@ -211,8 +211,14 @@ class ModelFacts:
 
         Of kinds of layers with a block each, ``FACT of KIND``.
         """
-        found = {"declared": length_key(self.text), "head width": width_key(self.text), "window": window_key(self.text)}
-        keys = {fact: self.text.key_path(key) for fact, key in found.items() if key and self.text.get(key) is not None}
+        keys_of = {
+            "declared": length_key(self.text),
+            "head width": width_key(self.text),
+            "window": window_key(self.text),
+        }
+        keys = {
+            fact: self.text.key_path(key) for fact, key in keys_of.items() if key and self.text.get(key) is not None
+        }
         several = len(self.blocks) > 1
         for block in self.blocks:
             for key, paths in block.sources.items():
@@ -271,12 +277,12 @@ def misread(read: ModelFacts, meant: Mapping[str, Mapping[str, Any]], by_length:
         by_length: kinds whose original length may follow the declared one.
     """
     try:
-        said = meaning(read.text, read.blocks)
+        misreading = meaning(read.text, read.blocks)
     except ValueError as error:
         return [one_line(error)]
     wrong = []
     for kind, values in meant.items():
-        other = said.get(kind)
+        other = misreading.get(kind)
         if other is None:
             wrong.append(f"{kind}: the rotation")
             continue

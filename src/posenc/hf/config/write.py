@@ -157,10 +157,10 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
                 changes[(length_key(text_config),)] = value
         elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(rope_block, key), value)
-    kept = VLLM if not changes else ()  # which only engines read, and which speak of this scaling
+    preserved = VLLM if not changes else ()  # which only engines read, and which speak of this scaling
     for key, value in old.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
-        idle = key in (*SHARES, *PRESERVED, *kept) or (same_type and (trained or SILENT.get(key) == value))
+        idle = key in (*SHARES, *PRESERVED, *preserved) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
             changes |= {path: REMOVED for path in places(rope_block, key) if len(path) > 1}
     return changes
@@ -327,8 +327,8 @@ def blocks_of(
         if LENGTH in block:
             outside["max_position_embeddings"] = block.pop(LENGTH)
         same = all(block.get(key) == old.get(key) for key in ("rope_type", "factor", "attention_factor"))
-        kept = (*PRESERVED, *ignore, *(VLLM if same else ()))
-        blocks[kind] = block | {key: value for key, value in old.items() if key in kept and key not in block}
+        preserved = (*PRESERVED, *ignore, *(VLLM if same else ()))
+        blocks[kind] = block | {key: value for key, value in old.items() if key in preserved and key not in block}
     return blocks, outside
 
 

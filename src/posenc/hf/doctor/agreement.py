@@ -43,18 +43,18 @@ def examine_agreement(config: RopeConfig, trainer: str, engine: str, source: str
         if name not in known:
             raise ValueError(f"{what} must be one of {', '.join(known)}, got {shown(name)}")
     serving = Serving(config, None, source)
-    found = [*_of_trainer(serving, trainer)]
+    findings = [*_of_trainer(serving, trainer)]
     if engine != "transformers":
-        found += [*_of_column(serving, column_of(engine))]
-        found += [Finding(_KEY, text, "read-otherwise", "suspicion") for text in differences_of(serving, engine)]
+        findings += [*_of_column(serving, column_of(engine))]
+        findings += [Finding(_KEY, text, "read-otherwise", "suspicion") for text in differences_of(serving, engine)]
         if serving.beyond:
             text = f"alone was measured of {engine}; not compared: {', '.join(serving.beyond)}"
-            found.append(Finding(_KEY, text, "attention-not-compared"))
-    if not any(finding.alarms for finding in found):
+            findings.append(Finding(_KEY, text, "attention-not-compared"))
+    if not any(finding.alarms for finding in findings):
         text = f"is the same in {trainer} and {engine}, by transformers' own code and the table of engines"
-        found.append(Finding(_KEY, text, "same-rotation"))
+        findings.append(Finding(_KEY, text, "same-rotation"))
     subject = f"{config.model_type}, trained by {trainer}, served by {engine}"
-    return report_of(source, found, (trainer, engine), (), subject)
+    return report_of(source, findings, (trainer, engine), (), subject)
 
 
 def _of_trainer(serving: Serving, trainer: str) -> Iterator[Finding]:

@@ -39,14 +39,14 @@ def examine_draft(draft: RopeConfig, target: RopeConfig, source: str = "the draf
         A report whose first note says up to which length the draft fits: a fault where it ends before the target, a
         suspicion where a draft head rotates otherwise than the target.
     """
-    found = [*_on_length(draft, target)]
+    findings = [*_on_length(draft, target)]
     is_head = _is_head(draft.config)
     first, second = (next((r for r in c.rotations.values() if r is not None), None) for c in (draft, target))
     if is_head and first is not None and second is not None:
-        found += _on_rotation(draft, first, second)
+        findings += _on_rotation(draft, first, second)
     kind = "a draft head" if is_head else "a separate draft model"
     checked = ("lengths", *(("base", "scaling") if is_head else ()))
-    return report_of(source, found, checked, (), f"{kind} for {target.model_type}")
+    return report_of(source, findings, checked, (), f"{kind} for {target.model_type}")
 
 
 def _is_head(config: Config) -> bool:

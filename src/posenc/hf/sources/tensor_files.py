@@ -51,13 +51,13 @@ def tensors_in(path: Path) -> dict[str, Entry]:
     try:
         with safe_open(path, framework="np") as opened:  # whose file may be larger than the memory
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - it is no mapping
-            found = {name: Entry(path, each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
+            entries = {name: Entry(path, each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
     except SafetensorError as error:
         text = f"is damaged, truncated or no safetensors file: download it again ({printable(str(error))[:100]})"
         raise UnreadableFileError(f"{path_text(path)} {text}") from None
-    if not found:
+    if not entries:
         raise UnreadableFileError(f"{path_text(path)} is a safetensors file without tensors")
-    return found
+    return entries
 
 
 def _brief(name: str) -> str:

@@ -120,9 +120,9 @@ def make_executor(name: str, options: Mapping[str, Any]) -> Executor:
         raise ValueError(
             f"--{option.replace('_', '-')}: an option of --executor {option.partition('_')[0]}, not {name}"
         )
-    own = {key.removeprefix(f"{name}_"): value for key, value in options.items()}
-    made: Executor = getattr(import_module(f"posenc.lab.execute.{name}"), NAMES[name])(**own)
-    return made
+    arguments = {key.removeprefix(f"{name}_"): value for key, value in options.items()}
+    executor: Executor = getattr(import_module(f"posenc.lab.execute.{name}"), NAMES[name])(**arguments)
+    return executor
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Chart(NamedTuple):
 def charts_of(run: Run, table: Table) -> Iterator[Chart]:
     """Every chart that a run has the numbers for."""
     metric, window = run.decides, "dashed, the same weights under a sliding window of the training length"
-    drawn: list[tuple[str, str, str, alt.TopLevelMixin | None]] = [
+    charts: list[tuple[str, str, str, alt.TopLevelMixin | None]] = [
         ("dots", "Training length, change with length, and difference to a sliding window",
          "Means with 95 % intervals over seeds and documents; better is to the right. Left: at the training length, "
          "hollow where the encoding did not learn the task. Middle: change from the training length to the longest "
@@ -70,7 +70,7 @@ def charts_of(run: Run, table: Table) -> Iterator[Chart]:
            _multiples(_curve_points(run, curve.name), table, next(m for m in run.metrics if m.name == curve.of),
                       curve.axis)) for curve in run.curves),
     ]  # fmt: skip
-    for name, title, caption, chart in drawn:
+    for name, title, caption, chart in charts:
         if chart is not None:
             yield Chart(name, title, caption, chart)
 

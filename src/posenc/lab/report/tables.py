@@ -244,18 +244,18 @@ def _at_longest(row: Row | None, table: Table) -> str:
 
 def terminal_table(run: Run, table: Table) -> TerminalTable:
     """The main table's most important columns for a terminal of 80 columns."""
-    whole, times = main_table(run, table), [f"{k}×" for k in run.times]
+    table_frame, times = main_table(run, table), [f"{k}×" for k in run.times]
     by_length = len(times) > 1
     change = f"{times[-1]} − 1×"
     heads = [times[0], times[-1], change, "verdict", "holds to, tokens"] if by_length else ["as trained", *table.views]
-    places = [whole.heads.index(head) for head in heads]
+    places = [table_frame.heads.index(head) for head in heads]
     shown = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     shown.add_column("encoding", overflow="fold")  # in a narrow terminal a name breaks before a number
     for head in heads:
         shown.add_column(head, justify="right", no_wrap=by_length)
-    for line in whole.lines:
+    for line in table_frame.lines:
         # Means alone, but of the change its interval too: the verdict rests on it.
-        cells = [line[place].partition(" (" if whole.heads[place] == change else " ±")[0] for place in places]
+        cells = [line[place].partition(" (" if table_frame.heads[place] == change else " ±")[0] for place in places]
         shown.add_row(line[0], *cells)
     return shown
 

@@ -139,11 +139,11 @@ def evidence(run: Run, table: Table) -> list[str]:
             f"A guess has {100 * metric.chance:.1f} %, and always the most frequent answer "
             f"{100 * table.majority:.1f} %."
         )
-    beside = [row for row in rows if row.learned and _beyond_window(row, metric)]
-    if beside:
+    with_window = [row for row in rows if row.learned and _beyond_window(row, metric)]
+    if with_window:
         sign = 1 if metric.better == "higher" else -1
         better, worse = (
-            [row for row in beside if (sign * row.contrasts[OWN_WINDOW].mean > 0) is yes] for yes in (True, False)
+            [row for row in with_window if (sign * row.contrasts[OWN_WINDOW].mean > 0) is yes] for yes in (True, False)
         )
         lines.append(
             f"Compared with the same weights under a sliding window of the training length ({table.trained:,} tokens), "

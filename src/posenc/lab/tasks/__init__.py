@@ -28,8 +28,8 @@ def task_named(name: str) -> Task:
     if is_plugin(name):
         own = load_class(name, (Task,))
         own.name = name
-        made: Task = own()
-        return made
+        task: Task = own()
+        return task
     cls = _built_in(name) if any(module.name == name for module in pkgutil.iter_modules(__path__)) else None
     if cls is None:
         close = get_close_matches(name, task_names(), n=1)
