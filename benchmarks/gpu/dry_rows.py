@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from posenc import ALiBi, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.bias import FIRE, KERPLE, Sandwich
 from posenc.layers import KVCache, SelfAttention
-from posenc.positions import segments_from_cu_seqlens
+from posenc.positions import from_cu_seqlens, segments_from_cu_seqlens
 from posenc.positions.checking import default_positions
 from posenc.score import CoPE
 from posenc.weight import StickBreaking
@@ -27,6 +27,7 @@ from posenc.weight import StickBreaking
 Run = Callable[[], object]
 
 HEADS, KEYS = 16, 4096
+EDGES = (0, 700, 1900, 1937, 3000, KEYS)  # of the documents of a packed row
 LAYER_HEADS, LAYER_KV, WIDTH, CAPACITY = 32, 8, 128, 8192
 ENCODINGS = ("NoPE", "RoPE", "ALiBi", "T5", "KERPLE", "Sandwich", "FIRE", "FoX", "stick-breaking", "CoPE")
 STEPS = ("NoPE", "RoPE", "ALiBi", "T5", "FIRE", "FoX", "stick-breaking", "CoPE")
@@ -49,6 +50,7 @@ class Setting(NamedTuple):
     dtype: torch.dtype = torch.bfloat16
     window: int | None = None
     packed: bool = False
+    placed: bool = False  # positions given, of each document from 0 on
     padded: bool = False
     autocast: bool = False
     checkpointed: bool = False
@@ -77,6 +79,8 @@ def rows() -> dict[str, Row]:
             for name in ("NoPE", "RoPE", "ALiBi"):
                 if kind == "training" or not setting.checkpointed:
                     by_name[f"{kind}, {name}, {difference}"] = attention_row(kind, name, setting)
+    placed = Setting(packed=True, placed=True)
+    by_name["forward, ALiBi, packed, given positions"] = attention_row("forward", "ALiBi", placed)
     for name in ("NoPE", "ALiBi"):
         by_name[f"one query, {name}, growing"] = Row(partial(growing, name), partial(sdpa, "one query", DEFAULT))
     for name in STEPS:
@@ -167,7 +171,9 @@ def attention_call(name: str, kind: str, setting: Setting) -> Run:
     elif reads:
         options["x"] = x
     if setting.packed:
-        options["segments"] = segments_from_cu_seqlens(torch.tensor([0, KEYS]).cuda())
+        options["segments"] = segments_from_cu_seqlens(torch.tensor(EDGES).cuda())
+    if setting.placed:
+        options["q_pos"] = options["k_pos"] = from_cu_seqlens(torch.tensor(EDGES).cuda())
     if setting.padded:
         options["mask"] = torch.ones(setting.batch, 1, KEYS, device="cuda", dtype=torch.bool)
 

@@ -3,10 +3,9 @@
     validate, rotate (`call.prepare_call`) → take into q and k what can move there (`backends.rewrites`)
         → choose a backend (`choose`, by the order of `preferred`) → its ``run``
 
-Plain attention is the fused kernel's. On a GPU all else is for kernels of its own. On a CPU what must see the logits
-goes by tiles, and a bias too, whose view of a row beats a mask from some hundred keys on; masks alone pay from more.
-Small matrices are quickest as a whole: below `SHORT` keys, and for few queries as in decode steps, where a kernel still
-comes first.
+Where nothing is added to the scores, PyTorch's fused kernel is the fastest, and needs at most its causal flag. On a GPU
+kernels in Triton serve the rest. On a CPU tiles serve it, but for two cases: a mask alone, up to `MASKED` keys, costs
+the fused kernel less; and up to `SHORT` keys, or `FEW` queries, the whole matrix of scores is small enough to be built.
 """
 
 from __future__ import annotations
@@ -25,14 +24,18 @@ from posenc.dtypes import no_autocast
 from posenc.tracing import tracing
 from posenc.validate import Causal, as_list, suggests_argument_names, tell_fsdp
 
-TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
-KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
-DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
-FEW_FIRST = ("triton", "sdpa", "flex", "tiled", "rows", "dense")
-WHOLE = ("sdpa", "dense")
-FEW = 4  # queries for which the whole of their scores is a small matrix
-SHORT = 90  # keys of a text
-MASKED = 362  # keys up to which blocks of masks are quicker than tiles
+# In which order backends are asked; the first that does not refuse serves. On a CPU triton and flex refuse every call.
+PLAIN = ("sdpa", "triton", "flex", "tiled", "rows", "dense")  # nothing is added to the scores
+TERMS = ("triton", "flex", "tiled", "sdpa", "rows", "dense")  # something is, or a long mask
+STEP_ON_GPU = ("triton", "sdpa", "flex", "tiled", "rows", "dense")  # few queries under a mask: ten operations to sdpa
+SHORT_TRAINING = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
+SHORT_OR_FEW = ("sdpa", "dense")
+RANGES = ("ranged", "rows", "dense")
+
+# Keys, measured on one core of a CPU at 8 heads of 64 channels in float32, at 64, 128, 256, … keys: √2 times the last
+# of these lengths at which the order was the fastest.
+SHORT, MASKED = 90, 362
+FEW = 4  # queries
 
 
 @suggests_argument_names
@@ -140,29 +143,35 @@ def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
 
 
 def preferred(call: AttentionCall) -> tuple[str, ...]:
-    """The names of all backends, best first; backends of other devices refuse."""
-    if needs_no_mask(call) or packed_edges(call) is not None:  # what all others are measured against
-        return KERNEL_FIRST
+    """The names of backends, best first."""
+    if needs_no_mask(call) or packed_edges(call) is not None:
+        return PLAIN
+    on_cpu, queries = call.q.is_cpu, call.q.shape[2]
+    if not on_cpu and queries <= STEP and adds_nothing(call):
+        return STEP_ON_GPU
+    if tracing():  # a graph serves all lengths, but for one query, which has a graph of its own
+        return PLAIN if queries == 1 and on_cpu else TERMS
+    if on_cpu:
+        return _preferred_on_cpu(call)
+    return RANGES if ranged.refuses(call) is None else TERMS
+
+
+def _preferred_on_cpu(call: AttentionCall) -> tuple[str, ...]:
+    """The same on a CPU, for calls that add something to the scores or need a mask."""
     queries, keys = call.q.shape[2], call.k.shape[2]
-    if not call.q.is_cpu and queries <= STEP and adds_nothing(call):
-        return FEW_FIRST  # masks alone, as in steps over a cache of fixed size: to SDPA they are ten operations
-    if tracing():  # one choice for all lengths, but for one query
-        return KERNEL_FIRST if queries == 1 and call.q.is_cpu else TILES_FIRST
-    if call.q.is_cpu and has_short_window(call) and not call.bias and BACKENDS["sdpa"].refuses(call) is None:
-        return KERNEL_FIRST
-    if call.q.is_cpu and queries <= STEP and ranged.ranges_of(call) is None:
-        return WHOLE if queries <= FEW or keys <= SHORT else KERNEL_FIRST
+    if has_short_window(call) and not call.bias and BACKENDS["sdpa"].refuses(call) is None:
+        return PLAIN
+    if queries <= STEP and ranged.ranges_of(call) is None:
+        return SHORT_OR_FEW if queries <= FEW or keys <= SHORT else PLAIN
     if ranged.refuses(call) is None:
-        return ("ranged", "rows", "dense")
-    if not call.q.is_cpu:
-        return TILES_FIRST
+        return RANGES
     if call.score or call.softcap is not None or call.replaces_softmax:
-        return DENSE_FIRST if keys <= SHORT and call.training else TILES_FIRST
-    if call.bias:
-        if keys <= SHORT:
-            return DENSE_FIRST if call.training else KERNEL_FIRST
-        return KERNEL_FIRST if call.axes > 1 and not call.training else TILES_FIRST  # as in benchmarks/grids.py
-    return KERNEL_FIRST if keys <= MASKED else TILES_FIRST
+        return SHORT_TRAINING if keys <= SHORT and call.training else TERMS
+    if not call.bias:
+        return PLAIN if keys <= MASKED else TERMS
+    if keys <= SHORT:
+        return SHORT_TRAINING if call.training else PLAIN
+    return PLAIN if call.axes > 1 and not call.training else TERMS  # measured by benchmarks/grids.py
 
 
 def hooked(call: AttentionCall) -> str | None:

@@ -127,7 +127,7 @@ def run(call: AttentionCall) -> Tensor:
         out = _by_documents(call, edges)
     elif needs_no_mask(call):
         flag = False
-        if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
+        if call.causal and q.shape[2] > 1:  # a branch, as under dynamic sizes ``and`` gives a symbol, which is no bool
             flag = True
         out = kernel(q, k, v, None, flag, call.scale, 0.0 if call.dropout is None else call.dropout.p)
     else:
@@ -159,7 +159,7 @@ def kernel(
     if few_on_gpu and mask is None and _flash_takes(q, k, v):
         by_flash: Tensor = _flash(q, k, v, 0.0, causal, scale=scale)[0]
         return by_flash
-    shared = True if heads != num_kv_heads else False  # noqa: SIM210  a compiler's SymBool is no bool; a branch is
+    shared = True if heads != num_kv_heads else False  # noqa: SIM210  a branch, as for the causal flag in `run`
     as_rows = shared and _few(queries, mask) and not (on_gpu and mask is None)
     if as_rows:
         group = heads // num_kv_heads
