@@ -17,7 +17,7 @@ from typing import Any
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-from posenc.hf.families import FILE, RECORDS, SIZES
+from posenc.hf.families import FILE, SIZES, written_record
 from posenc.hf.families.family import SLIDING, WINDOWED, Family
 
 _OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block
@@ -30,8 +30,9 @@ def main() -> None:
     major = int(transformers.__version__.partition(".")[0])
     table: dict[str, dict[str, Any]] = {}
     for name in sorted(CONFIG_MAPPING_NAMES):
-        defaults = defaults_of(name, RECORDS.get(name))
-        if name in RECORDS:
+        record = written_record(name)
+        defaults = defaults_of(name, record)
+        if record is not None:
             defaults["since"] = before.get(name, {}).get("since", major)
         if defaults:
             table[name] = defaults
@@ -46,7 +47,7 @@ def defaults_of(name: str, record: Family | None) -> dict[str, Any]:
     except Exception:  # a class that no default builds: nothing of it is known
         return {}
     text_type = at(config, "text_config.model_type")
-    known = RECORDS.get(text_type) if isinstance(text_type, str) else None
+    known = written_record(text_type) if isinstance(text_type, str) else None
     defaults: dict[str, Any] = {"text_type": text_type} if known is not None and text_type != name else {}
     if record is None or record.unsupported or record.code_of:
         return defaults

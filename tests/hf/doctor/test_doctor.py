@@ -138,7 +138,7 @@ def test_other_programs_files(tmp_path: Path) -> None:
     params = folder(tmp_path / "meta", params={"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256})
     with pytest.raises(ValueError, match=r"params\.json"):
         fix(params / "params.json", tmp_path / "out")
-    with pytest.raises(ValueError, match=r"has no config\.json"):
+    with pytest.raises(ValueError, match=r"config\.json is needed"):
         fix(params, tmp_path / "out")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from posenc.hf.doctor import examine, fix
-from posenc.hf.doctor.side_files import tokenizer_settings
 from tests.hf.doctor.planted import Config, llama
 
 LLAMA: Config = {**llama({}, rope_scaling=None), "max_position_embeddings": 131072}
@@ -29,10 +28,6 @@ TOKENIZER, GENERATION, SENTENCE = "tokenizer_config.json", "generation_config.js
 
 def truncation(length: int) -> Config:
     return {"direction": "Right", "max_length": length, "strategy": "LongestFirst", "stride": 0}
-
-
-def padding(length: int) -> Config:
-    return {"strategy": {"Fixed": length}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
 
 
 def tokenizer(**settings: Any) -> Config:
@@ -57,18 +52,10 @@ PLANTED: list[Planted] = [  # finding, level, configuration, file, its content, 
     ("tokenizer-length-beyond", "note", WHISPER, TOKENIZER, {"model_max_length": 1024}, "Whisper as published"),
     ("tokenizer-length-below", "suspicion", LLAMA, "tokenizer.json", tokenizer(truncation=truncation(512)), "cut"),
     ("tokenizer-length-beyond-table", "fault", BERT, "tokenizer.json", tokenizer(truncation=truncation(1024)), "cut"),
-    ("padding-beyond-length", "fault", BERT, "tokenizer.json", tokenizer(padding=padding(640)), "padded"),
-    ("padding-beyond-length", "suspicion", llama({}, rope_scaling=None), "tokenizer.json",
-     tokenizer(padding=padding(16384)), "padded"),
-    ("padding-of-decoder", "suspicion", LLAMA, "tokenizer.json", tokenizer(padding=padding(512)), "padded"),
-    ("tokenizer-length-malformed", "suspicion", LLAMA, TOKENIZER, {"model_max_length": "131072"}, "a string"),
-    ("tokenizer-length-malformed", "suspicion", LLAMA, TOKENIZER, {"model_max_length": 0}, "nothing"),
     ("generation-length-beyond", "suspicion", LLAMA, GENERATION, {"max_length": 262144}, "beyond the context"),
     ("generation-length-beyond", "fault", WHISPER, GENERATION, {"max_length": 512}, "Whisper's 448 positions"),
     ("generation-length-beyond", "fault", LED, GENERATION, {"max_length": 16384}, "the decoder's table"),
-    ("generation-length-beyond", "suspicion", GPT2, GENERATION, {"max_new_tokens": 1024}, "no room for a prompt"),
     ("sentence-length-beyond", "fault", ROBERTA, SENTENCE, {"max_seq_length": 514}, "RoBERTa's 514 rows"),
-    ("sentence-length-beyond", "fault", BERT, "sentence_distilbert_config.json", {"max_seq_length": 1024}, "its name"),
     ("sentence-length-beyond", "suspicion", LLAMA, SENTENCE, {"max_seq_length": 262144}, "beyond the context"),
     ("sentence-length-below", "suspicion", LLAMA, SENTENCE, {"max_seq_length": 512}, "far below"),
     ("sentence-length-below", "note", BERT, SENTENCE, {"max_seq_length": 256}, "all-MiniLM-L6-v2 as published"),
@@ -80,9 +67,7 @@ HEALTHY: list[tuple[str, Config, str, Config]] = [
     ("LED's encoder", LED, TOKENIZER, {"model_max_length": 16384}),
     ("T5 has no table", {"model_type": "t5", "d_model": 64}, TOKENIZER, {"model_max_length": 512}),
     ("nothing in tokenizer.json", BERT, "tokenizer.json", tokenizer()),
-    ("padding to the longest", BERT, "tokenizer.json", tokenizer(padding={"strategy": "BatchLongest"})),
     ("truncation at the table", BERT, "tokenizer.json", tokenizer(truncation=truncation(512))),
-    ("an encoder's fixed padding", BERT, "tokenizer.json", tokenizer(padding=padding(128))),
     ("no limit as a float", LLAMA, TOKENIZER, {"model_max_length": 1e30}),
     ("a short generation", LLAMA, GENERATION, {"max_length": 4096, "max_new_tokens": 2048}),
     ("Whisper's own", WHISPER, GENERATION, {"max_length": 448}),
@@ -151,12 +136,6 @@ def test_nothing_is_certain_beside_code_of_the_folder(tmp_path: Path) -> None:
     config = {**BERT, "auto_map": {"AutoModel": "modeling.Mine"}}
     source = folder(tmp_path / "model", config, **{TOKENIZER: {"model_max_length": 1024}})
     assert not any(finding.certain for finding in examine(source).findings)
-
-
-def test_settings_behind_the_vocabulary_are_found(tmp_path: Path) -> None:
-    content = {"model": {"vocab": {f"a{n}": n for n in range(100_000)}}, **tokenizer(truncation=truncation(1024))}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    assert tokenizer_settings(tmp_path / "tokenizer.json")["truncation"]["max_length"] == 1024
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"])

@@ -22,7 +22,7 @@ from tests.hf.doctor.meta_folders import model_types, saved_of_holes, write_hole
 from tests.hf.doctor.saved_models import FAMILIES, change_config, saved  # noqa: E402
 
 Tensors = dict[str, Tensor]
-OF_HOLES = {"values-zero", "saved-frequencies-differ"}  # what zeros in the place of numbers are
+OF_HOLES = {"saved-frequencies-differ"}  # what zeros in the place of numbers are
 
 
 @pytest.mark.parametrize("model_type", [*FAMILIES][::4])
@@ -80,13 +80,8 @@ def alarm(report: Report, name: str) -> Any:
 DIFFER, MISSING, UNREAD = "tensors-differ", "tensors-missing", "tensors-unread"
 # Family and sizes, where the keys stand, keys as planted; the alarm, the correction, whether it is certain.
 IN_CONFIGS: list[tuple[str, dict[str, Any], str, dict[str, Any], str, dict[str, Any] | None, bool]] = [
-    ("llama", {}, "", {"num_key_value_heads": 4}, DIFFER, {"num_key_value_heads": 2}, True),
-    ("llama", {}, "", {"num_key_value_heads": 1}, DIFFER, {"num_key_value_heads": 2}, True),
-    ("llama", {}, "", {"head_dim": 8}, DIFFER, {"head_dim": 16}, True),
-    ("mistral", {"head_dim": 32}, "", {"head_dim": None}, DIFFER, {"head_dim": 32}, True),
-    ("llama", {}, "", {"num_attention_heads": 8}, DIFFER, {"num_attention_heads": 4}, True),
-    ("llama", {}, "", {"hidden_size": 128}, DIFFER, {"hidden_size": 64}, True),
-    ("qwen3", {}, "", {"head_dim": 32, "num_attention_heads": 2}, DIFFER, None, False),
+    ("llama", {}, "", {"num_key_value_heads": 4}, DIFFER, None, False),
+    ("mistral", {"head_dim": 32}, "", {"head_dim": None}, DIFFER, None, False),
     ("llama", {}, "", {"num_hidden_layers": 9}, MISSING, {"num_hidden_layers": 8}, False),
     ("llama", {}, "", {"num_hidden_layers": 6}, UNREAD, {"num_hidden_layers": 8}, False),
     ("llama", {"attention_bias": True}, "", {"attention_bias": False}, UNREAD, {"attention_bias": True}, True),
@@ -94,26 +89,11 @@ IN_CONFIGS: list[tuple[str, dict[str, Any], str, dict[str, Any], str, dict[str, 
     ("qwen2", {}, "", {"model_type": "llama"}, UNREAD, None, False),
     ("qwen3", {}, "", {"model_type": "llama"}, UNREAD, None, False),
     ("glm4_moe", {"use_qk_norm": True}, "", {"use_qk_norm": False}, UNREAD, {"use_qk_norm": True}, True),
-    ("phi3", {}, "", {"num_key_value_heads": 4}, DIFFER, {"num_key_value_heads": 2}, True),
-    ("falcon", {}, "", {"multi_query": False}, DIFFER, {"multi_query": True}, True),
-    ("gpt_bigcode", {}, "", {"multi_query": False}, DIFFER, {"multi_query": True}, True),
-    ("deepseek_v3", {}, "", {"kv_lora_rank": 32}, DIFFER, {"kv_lora_rank": 16}, True),
-    ("deepseek_v2", {}, "", {"v_head_dim": 16}, DIFFER, {"v_head_dim": 12}, True),
-    ("gpt2", {}, "", {"n_positions": 80}, DIFFER, {"n_positions": 40}, True),
-    ("roberta", {}, "", {"max_position_embeddings": 38}, DIFFER, {"max_position_embeddings": 40}, True),
-    ("opt", {}, "", {"max_position_embeddings": 42}, DIFFER, {"max_position_embeddings": 40}, False),
-    ("bart", {}, "", {"max_position_embeddings": 64}, DIFFER, {"max_position_embeddings": 40}, True),
-    ("whisper", {}, "", {"max_target_positions": 60}, DIFFER, {"max_target_positions": 30}, True),
-    ("t5", {}, "", {"relative_attention_num_buckets": 32}, DIFFER, {"relative_attention_num_buckets": 16}, True),
-    ("deberta-v2", {}, "", {"position_buckets": 16}, DIFFER, {"position_buckets": 8}, True),
+    ("deepseek_v3", {}, "", {"kv_lora_rank": 32}, DIFFER, None, False),
+    ("gpt2", {}, "", {"n_positions": 80}, DIFFER, None, False),
     ("deberta-v2", {}, "", {"relative_attention": False}, UNREAD, None, False),
-    ("wav2vec2-bert", {}, "", {"left_max_position_embeddings": 64}, DIFFER, {"left_max_position_embeddings": 6}, True),
     ("swin", {}, "", {"window_size": 3}, DIFFER, None, False),
-    ("vit", {}, "", {"image_size": 64}, DIFFER, {"image_size": 32}, True),
-    ("vit", {}, "", {"patch_size": 4, "image_size": 16}, DIFFER, None, False),
-    ("clip", {}, "vision_config", {"image_size": 64}, DIFFER, {"image_size": 32}, True),
-    ("clip", {}, "text_config", {"max_position_embeddings": 77}, DIFFER, {"max_position_embeddings": 20}, True),
-    ("llava", {}, "text_config", {"num_key_value_heads": 4}, DIFFER, {"num_key_value_heads": 2}, True),
+    ("clip", {}, "text_config", {"max_position_embeddings": 77}, DIFFER, None, False),
     ("lfm2", {}, "", {"layer_types": ["full_attention", "conv"] * 4}, MISSING, None, False),
     ("qwen3_5_text", {}, "", {"layer_types": ["full_attention"] * 8}, UNREAD, None, False),
     ("bamba", {}, "", {"attn_layer_indices": [0, 2]}, MISSING, None, False),
@@ -130,7 +110,6 @@ def test_configs_that_contradict_the_weights(case: Any, models: Callable[..., Pa
     assert finding is not None, str(report)
     assert report.names() <= {MISSING, UNREAD, DIFFER, "layer-kinds-exchanged"}
     assert (finding.level, finding.corrected, finding.certain) == ("fault", corrected, certain), finding
-    assert finding.inside == (inside if corrected else "")
     if certain:
         fix(folder, in_place=True)
         assert examine(folder).names() <= {NOT_READ}  # a table by distance is no rotation
@@ -177,11 +156,6 @@ IN_WEIGHTS: list[tuple[str, Callable[[Tensors], Tensors], str, str, str]] = [  #
     ("qwen3_moe", _without("layers.3.mlp.experts."), MISSING, "fault", "experts"),
     ("gpt2", _filled("wpe", float("nan"), slice(39, 40)), "values-not-finite", "fault", "wpe"),
     ("bert", _filled("position_embeddings", float("inf"), slice(0, 1)), "values-not-finite", "fault", ""),
-    ("gpt2", _filled("wpe", 0.0), "values-zero", "suspicion", "wpe"),
-    ("opt", _filled("embed_positions", 0.0, slice(12, None)), "values-zero", "suspicion", ""),
-    ("gpt_oss", _filled("sinks", 0.0), "values-zero", "suspicion", "sinks"),
-    ("qwen3", _filled("q_norm", 0.0), "values-zero", "suspicion", "q_norm"),
-    ("vit", _filled("position_embeddings", 0.0), "values-zero", "suspicion", ""),
     ("opt", _cut("embed_positions", slice(2, None)), DIFFER, "fault", ""),
     ("qwen3", _cut("q_norm", slice(8)), DIFFER, "fault", "q_norm"),
     ("llama", _exchanged("q_proj", "k_proj"), DIFFER, "fault", "self_attn"),
@@ -387,7 +361,7 @@ def test_pickled_weights_are_compared_and_never_run(models: Callable[..., Path],
     torch.save({name: torch.nn.Parameter(t) for name, t in tensors.items()}, folder / "pytorch_model.bin")
     assert examine(folder).healthy
     change_config(folder, num_key_value_heads=4)
-    assert alarm(examine(folder), DIFFER).corrected == {"num_key_value_heads": 2}
+    assert alarm(examine(folder), DIFFER).level == "fault"
 
     class Harm:
         def __reduce__(self) -> Any:

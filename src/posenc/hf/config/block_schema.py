@@ -10,8 +10,7 @@ Departs from the source: what transformers only logs (unknown keys, factors belo
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
@@ -132,13 +131,8 @@ def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
     return required + optional + extra.get((convention, rope_type), ())
 
 
-_FACTOR = ("scale", "scaling", "scaling_factor", "scale_factor")  # what people write for "factor"
 _LONGEST_KEY = 100  # characters of a key that an error repeats
 _NAMED = 20  # unknown keys that are named one by one
-_NTK = (
-    "; NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
-    "factor^(d / (d - 2)), with d rotated channels{here}; a base that grows with the length is 'dynamic'"
-)
 
 
 def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
@@ -151,7 +145,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     """
     rope_type = block.get("rope_type", "default")
     if not isinstance(rope_type, str) or rope_type not in types_of(convention):
-        return [Problem("rope_type", _unknown_type(block, pairs, convention))]
+        return [Problem("rope_type", _unknown_type(block["rope_type"], convention))]
     scaling_keys = [key for key in block if key not in FREE]
     if "rope_type" not in block and scaling_keys:
         return [Problem("rope_type", f"is missing, and without it {', '.join(scaling_keys[:_NAMED])} would be ignored")]
@@ -162,7 +156,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
         if key in allowed and key in RULES and not RULES[key].holds(value)
     ]
     unknown = [key for key in block if key not in allowed]
-    wrong += [Problem(key, _unknown_key(key, rope_type, block, allowed)) for key in unknown[:_NAMED]]
+    wrong += [Problem(key, _unknown_key(key, rope_type, convention)) for key in unknown[:_NAMED]]
     if unknown[_NAMED:]:
         text = f"and {len(unknown) - _NAMED - 1} more are not keys of rope type {rope_type!r}"
         wrong.append(Problem(unknown[_NAMED], text))
@@ -174,39 +168,28 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     return wrong or list(_contradictions(block, pairs))
 
 
-def _unknown_type(block: Block, pairs: int | None, convention: str) -> str:
+def _unknown_type(name: object, convention: str) -> str:
     """What to know of a rope type that a convention does not have."""
-    name: object = block["rope_type"]
-    text = f"is none of {', '.join(each for each in types_of(convention) if each != WITH_ALPHA)}, found {shown(name)}"
     normalized = name.lower().replace("-", "_") if isinstance(name, str) else ""
     if normalized in REFUSED:
         return f"{name!r} {REFUSED[normalized]}"
+    text = f"is none of {', '.join(each for each in types_of(convention) if each != WITH_ALPHA)}, found {shown(name)}"
     readers = [engine for engine in ENGINES if normalized in types_of(engine) and normalized not in TYPES]
     if readers:
         others = " or ".join(f"convention={engine!r}" for engine in readers)
         text += f"; {normalized!r} is a rope type of {' and '.join(readers)}: read it with {others}"
     if normalized in ("ntk", "ntk_aware"):
-        known = all(key in block and RULES[key].holds(block[key]) for key in ("factor", "rope_theta"))
-        exponent = pairs / (pairs - 1) if known and pairs is not None and pairs > 1 else None
-        here = "" if exponent is None else f", here {block['rope_theta'] * block['factor'] ** exponent:.10g}"
-        return text + _NTK.format(here=here)
-    near = difflib.get_close_matches(normalized, [*TYPES, *ALIASES], n=1, cutoff=0.5)
-    return text if readers or not near else f"{text}; the nearest is {ALIASES.get(near[0], near[0])!r}"
+        text += "; NTK-aware scaling is 'default' with a larger base in transformers: rope_theta times "
+        text += "factor^(d / (d - 2)), with d rotated channels"
+    return text
 
 
-def _unknown_key(key: str, rope_type: str, block: Block, allowed: Collection[str]) -> str:
+def _unknown_key(key: str, rope_type: str, convention: str) -> str:
     """What to know of a key that a rope type does not have."""
-    text = f"is no key of rope type {rope_type!r}"
     if key in REFUSED_KEYS:
         return f"{REFUSED_KEYS[key]}; where it is false, drop it"
-    free = [name for name in allowed if name not in block]
-    near = ["factor"] if key in _FACTOR and "factor" in free else difflib.get_close_matches(key, allowed, 1, 0.9)
-    near = near or difflib.get_close_matches(key, free, n=1, cutoff=0.7)
-    if near:
-        return f"{text}, did you mean {near[0]}?"
-    owners = ", ".join(repr(name) for name in TYPES if name != rope_type and key in keys_of(name, "transformers"))
-    if owners:
-        return f"{text} but of {owners}"
+    own = ", ".join(keys_of(rope_type, convention)) or "none of its own"
+    text = f"is no key of rope type {rope_type!r}, which has {own}"
     return text if len(key) > _LONGEST_KEY else f"{text}; ignore=[{key!r}] keeps it and reads the rest"
 
 

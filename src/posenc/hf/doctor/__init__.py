@@ -7,7 +7,7 @@
 
 examine       chooses the checks, and lists what was not checked
 tensors       what transformers' loader says of a folder's tensors, and what it drops in silence;  loader asks it
-table_values  NaN, zeros and saved frequencies;  weight_files: damaged, truncated, missing
+table_values  NaN and saved frequencies;  weight_files: damaged, truncated, missing
 file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
 side_files    limits of tokenizer, generation and sentence-transformers
 compare       two checkpoints or configurations

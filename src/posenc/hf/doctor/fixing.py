@@ -1,29 +1,27 @@
 """Writes corrections, to a copy or in place with a backup; nothing is overwritten or lost.
 
 Findings are corrected one by one, with a new examination after each, since one correction can resolve or reveal others.
-This happens on a stage: a temporary folder with links to large files and copies of the JSON files. Only the corrected
-files are then written to the target, atomically.
+This happens on a stage, a temporary folder with links to large files; only the corrected files are then written. Their
+keys change in the files' own text.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posenc.hf.atomic_write import replace_with_backup, write_atomically
+from posenc.hf.atomic_write import write_atomically
+from posenc.hf.config.write import put
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
 from posenc.hf.findings import CONFIG, Finding
-from posenc.hf.limits import FILE_BYTES
-from posenc.hf.sources.formats import translate
+from posenc.hf.json_text import REMOVED, edited
+from posenc.hf.sources.config_files import read_files, write_in_place, write_out
 from posenc.hf.sources.load import Config, load
-from posenc.input_files import path_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +42,8 @@ def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Fi
         finding = _next(examine(result), written, guesses)
         if finding is None:
             break
-        result = _apply(result, finding)
+        for path, value in _changes(finding).items():
+            put(result, path, value)
         written.append(finding)
     return result, written
 
@@ -86,13 +85,12 @@ def fix(
         raise ValueError(
             f"fix: {path} is a GGUF file, which is not written here; the report says what to give llama.cpp"
         )
-    if path.is_file() and (program := translate(load(path)).program):
-        raise ValueError(f"fix: {path} is a file of {program}, which is not written here; the report says what to do")
     if out is not None and os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")
-    with tempfile.TemporaryDirectory() as name, _named_as(path, Path(name)):
-        stage = _stage(path, Path(name))
-        written: list[Finding] = []
+    files = read_files(path)
+    texts, written = dict(files.texts), list[Finding]()
+    with tempfile.TemporaryDirectory() as name, _named_as(path, stage := Path(name) / "stage"):
+        write_out(files, texts, stage)
         for _ in range(_ROUNDS):
             report = examine(
                 stage, weights=weights, text=text, tokenizer=tokenizer, most=most, trust_remote_code=trust_remote_code
@@ -100,19 +98,17 @@ def fix(
             finding = _next(report.accepting(set(accept)), written, guesses)
             if finding is None:
                 break
-            _correct(stage / finding.file, finding)
+            texts[finding.file] = edited(texts[finding.file], _changes(finding))
+            (stage / finding.file).write_text(texts[finding.file], encoding="utf-8", newline="")
             written.append(finding)
-        if written:
-            files = {finding.file: (stage / finding.file).read_text(encoding="utf-8") for finding in written}
-            _write(path, None if out is None else Path(out), files)
+    changed = {finding.file: texts[finding.file] for finding in written}
+    if written and out is None:
+        write_in_place(files, changed)
+    elif written and files.file is not None:
+        write_atomically(Path(str(out)), lambda new: new.write_text(changed[CONFIG], encoding="utf-8", newline=""))
+    elif written:
+        write_out(files, changed, Path(str(out)))
     return written
-
-
-def _correct(target: Path, finding: Finding) -> None:
-    """Write the correction of a finding into a file of the stage, which may be a link to the source's file."""
-    text = _json(_apply(load(target), finding))
-    target.unlink()
-    target.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -139,76 +135,8 @@ def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | No
     return None
 
 
-def _apply(config: Config, finding: Finding) -> Config:
-    """A file's content with the corrected keys of a finding; null removes a key."""
-    inner = config
-    for name in finding.inside.split(".") if finding.inside else ():
-        inner = inner[name]
-    for key, value in (finding.corrected or {}).items():
-        if value is None:
-            inner.pop(key, None)
-        else:
-            inner[key] = value
-    return config
-
-
-def _json(config: Config) -> str:
-    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    if any("\ud800" <= character <= "\udfff" for character in text):  # lone surrogates, which UTF-8 cannot encode
-        text = json.dumps(config, indent=2) + "\n"
-    return text
-
-
-def _stage(path: Path, stage: Path) -> Path:
-    """Fill a folder with the source's files: JSON copied, so that it can be written, everything else linked."""
-    if path.is_file():
-        shutil.copyfile(path, stage / CONFIG)
-        return stage
-    if not (path / CONFIG).is_file():
-        raise ValueError(f"fix: {path} has no {CONFIG}, which is what would be written")
-    for entry in path.iterdir():
-        if entry.suffix == ".json" and entry.is_file() and entry.stat().st_size <= FILE_BYTES:
-            shutil.copyfile(entry, stage / entry.name)
-        else:
-            (stage / entry.name).symlink_to(entry.absolute())
-    return stage
-
-
-def _write(path: Path, out: Path | None, files: dict[str, str]) -> None:
-    """Write the corrected files, in place or with a copy of everything else."""
-    if out is None:
-        for name, text in files.items():
-            replace_with_backup(path if path.is_file() else path / name, text)
-    elif path.is_file():
-        write_atomically(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
-    else:
-        _check_room(path, out)
-
-        def copy(temporary: Path) -> None:
-            shutil.copytree(path, temporary, copy_function=_copy_regular)
-            for name, text in files.items():
-                (temporary / name).write_text(text, encoding="utf-8")
-
-        write_atomically(out, copy)
-
-
-def _check_room(path: Path, out: Path) -> None:
-    """Raise a ValueError where a copy of a folder does not fit on the disk of another."""
-    where = next(parent for parent in out.absolute().parents if parent.exists())
-    needed = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    free = shutil.disk_usage(where).free
-    if needed > free:
-        raise ValueError(
-            f"out: {path_text(out)} needs {needed:,} bytes, and {free:,} are free there; nothing was written"
-        )
-
-
-def _copy_regular(source: str, target: str) -> None:
-    """Copy a regular file; a named pipe or a device would be read without end."""
-    if not Path(source).is_file():
-        raise ValueError(f"fix: {path_text(source)} is no regular file, which cannot be copied")
-    try:
-        shutil.copy2(source, target)
-    except OSError as error:  # copytree would collect these and copy the rest
-        reason = error.strerror or str(error)
-        raise ValueError(f"fix: {path_text(source)} cannot be copied: {reason}; nothing was written") from error
+def _changes(finding: Finding) -> dict[tuple[str, ...], Any]:
+    """The corrected keys of a finding by their paths in the file."""
+    inside = tuple(finding.inside.split(".")) if finding.inside else ()
+    keys = finding.corrected or {}
+    return {(*inside, key): REMOVED if value is None else value for key, value in keys.items()}

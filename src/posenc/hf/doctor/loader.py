@@ -29,7 +29,6 @@ class Loaded(NamedTuple):
         differ: tensors of both, with the shape in the file and the shape in the model.
         silent: tensors of the file that are dropped without a word.
         names: of all tensors of the model.
-        config: as its class completes it.
         error: what ends the load for good; "" where nothing does.
     """
 
@@ -38,7 +37,6 @@ class Loaded(NamedTuple):
     differ: Mapping[str, tuple[Shape, Shape]] = {}
     silent: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
-    config: Mapping[str, Any] = {}
     error: str = ""
 
     @property
@@ -131,7 +129,7 @@ def ask_loader(config: Config, shapes: Mapping[str, Shape]) -> Loaded:
     differ = {name: (tuple(have), tuple(want)) for name, have, want in mismatched}
     missing, unread = (tuple(sorted(info[key], key=_in_order)) for key in ("missing_keys", "unexpected_keys"))
     names = frozenset(model.state_dict())
-    return Loaded(missing, unread, differ, tuple(sorted(silent, key=_in_order)), names, built.to_dict())
+    return Loaded(missing, unread, differ, tuple(sorted(silent, key=_in_order)), names)
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:

@@ -4,36 +4,28 @@ A model with a table of positions has no row past its end, so a limit above it l
 with a rotation computes at any length, so there a limit above is a note or a suspicion. A limit below cuts texts: a
 suspicion, since its author may have wanted it.
 
-Source: transformers 5.23, `model_max_length` (tokenization_utils_base.py); tokenizers, the "truncation" and "padding"
-    of tokenizer.json, which a correction leaves alone; sentence-transformers, `max_seq_length`.
+Source: transformers 5.23, `model_max_length` (tokenization_utils_base.py); tokenizers, the "truncation" of
+    tokenizer.json, which a correction leaves alone; sentence-transformers, `max_seq_length`.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posenc.arguments import shown
-from posenc.hf.config.layers import is_causal
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.findings import Finding, Level
-from posenc.hf.limits import TOKENS, is_count, is_number
+from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import has_remote_code
+from posenc.hf.sources.config_files import TOKENIZER_JSON, truncation_of
 from posenc.hf.sources.load import Config, load
-from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, path_text, read_bytes
 
-TOKENIZER, TOKENIZER_JSON, GENERATION = "tokenizer_config.json", "tokenizer.json", "generation_config.json"
-_SENTENCE = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
-SIDE_FILES = (TOKENIZER, TOKENIZER_JSON, GENERATION, *_SENTENCE)
+TOKENIZER, GENERATION, SENTENCE = "tokenizer_config.json", "generation_config.json", "sentence_bert_config.json"
+SIDE_FILES = (TOKENIZER, TOKENIZER_JSON, GENERATION, SENTENCE)
 _FAR_BELOW = 8  # max_seq_length below a limit by more than this factor; published ones have an eighth and more
 
 
@@ -60,7 +52,7 @@ def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     if limit is not None:
         for finding in (
             *_on_tokenizer(folder, read, limit),
-            *_on_tokenizer_json(folder, read, limit),
+            *_on_tokenizer_json(folder, limit),
             *_on_generation(folder, limit),
             *_on_sentences(folder, limit),
         ):
@@ -101,32 +93,21 @@ def limits_in(folder: Path) -> dict[str, dict[str, int | None]]:
     A file that cannot be read is left out.
     """
     limits: dict[str, dict[str, int | None]] = {}
-    keys = {TOKENIZER: ("model_max_length",), GENERATION: ("max_length", "max_new_tokens")}
-    for file, names in {**keys, **dict.fromkeys(_SENTENCE, ("max_seq_length",))}.items():
+    generation = ("max_length", "max_new_tokens")
+    for file, names in ((TOKENIZER, ("model_max_length",)), (GENERATION, generation), (SENTENCE, ("max_seq_length",))):
         content = _contents(folder, file)
         if isinstance(content, dict):
             limits[file] = {name: _count(content.get(name)) for name in names}
     try:
-        settings = tokenizer_settings(folder / TOKENIZER_JSON) if (folder / TOKENIZER_JSON).is_file() else None
+        if (folder / TOKENIZER_JSON).is_file():
+            limits[TOKENIZER_JSON] = {"truncation.max_length": truncation_of(folder / TOKENIZER_JSON)}
     except (ValueError, OSError):
-        settings = None
-    if settings is not None:
-        limits[TOKENIZER_JSON] = {
-            "truncation.max_length": _count(_at(settings, "truncation", "max_length")),
-            "padding.strategy.Fixed": _count(_at(settings, "padding", "strategy", "Fixed")),
-        }
+        pass
     return limits
 
 
 def _count(value: Any) -> int | None:
     return value if is_count(value, TOKENS) else None
-
-
-def _at(value: Any, *path: str) -> Any:
-    """What lies at a path of keys; None where something on the way is no object."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def _contents(folder: Path, file: str) -> Config | Finding | None:
@@ -137,12 +118,12 @@ def _contents(folder: Path, file: str) -> Config | Finding | None:
     try:
         return load(path)
     except (ValueError, OSError) as error:
-        text = f"cannot be compared: {str(error).splitlines()[0]}"
-        return _unread(file, text)
+        return _unread(file, error)
 
 
-def _unread(file: str, text: str) -> Finding:
+def _unread(file: str, error: Exception) -> Finding:
     """A file that cannot be read: a note, but for a pointer, behind which the file was never fetched."""
+    text = f"cannot be compared: {str(error).splitlines()[0]}"
     return Finding(file, text, "other-file-unread", "suspicion" if "Git LFS" in text else "note", file=file)
 
 
@@ -155,11 +136,6 @@ def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Find
         return
     key = "max_len" if "max_len" in content and "model_max_length" not in content else "model_max_length"
     length = content.get(key)
-    if length is not None and not is_number(length, 1, math.inf):
-        text = (
-            f"of {TOKENIZER} must be a number of tokens, found {shown(length)}: truncation=True fails or cuts nothing"
-        )
-        yield Finding(key, text, "tokenizer-length-malformed", "suspicion", {key: limit.tokens}, file=TOKENIZER)
     if not is_count(length, TOKENS) or length == limit.tokens:
         return
     text = f"of {TOKENIZER} is {length:,}, and {limit.words}: "
@@ -175,93 +151,36 @@ def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Find
         yield Finding(key, f"{text}texts are not cut there", "tokenizer-length-beyond", "note", file=TOKENIZER)
 
 
-def _on_tokenizer_json(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
-    """Truncation and padding that tokenizer.json carries; the library tokenizers applies them to every text."""
+def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
+    """The truncation that tokenizer.json carries; the library tokenizers applies it to every text."""
     path = folder / TOKENIZER_JSON
     if not os.path.lexists(path):
         return
     try:
-        settings = tokenizer_settings(path)
+        cut = truncation_of(path)
     except (ValueError, OSError) as error:
-        text = f"cannot be compared: {str(error).splitlines()[0]}"
-        yield _unread(TOKENIZER_JSON, text)
+        yield _unread(TOKENIZER_JSON, error)
         return
-    cut, width = _at(settings, "truncation", "max_length"), _at(settings, "padding", "strategy", "Fixed")
-    if is_count(cut, TOKENS) and cut < limit.tokens:
+    if cut is not None and cut < limit.tokens:
         text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: tokenizers, sentence-transformers and "
         text += "text-embeddings-inference cut every text there"
-        level: Level = "note" if cut == _sentence_length(folder) else "suspicion"
+        content = _contents(folder, SENTENCE)
+        wanted = isinstance(content, dict) and content.get("max_seq_length") == cut
+        level: Level = "note" if wanted else "suspicion"
         yield Finding("truncation.max_length", text, "tokenizer-length-below", level, file=TOKENIZER_JSON)
-    elif is_count(cut, TOKENS) and cut > limit.tokens and limit.is_table:
+    elif cut is not None and cut > limit.tokens and limit.is_table:
         text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: texts are cut behind the last row, and fail"
         yield Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", file=TOKENIZER_JSON)
-    if is_count(width, TOKENS) and width > limit.tokens:
-        text = f"of {TOKENIZER_JSON} is {width:,}, and {limit.words}: tokenizers pads every text to that many tokens"
-        text, level = (f"{text}, and each fails", "fault") if limit.is_table else (text, "suspicion")
-        yield Finding("padding.strategy.Fixed", text, "padding-beyond-length", level, file=TOKENIZER_JSON)
-    elif is_count(width, TOKENS) and is_causal(read.text_config):  # encoders are published so: all-MiniLM-L6-v2
-        text = f"of {TOKENIZER_JSON} is {width:,}: tokenizers pads every text to that many tokens, and a causal model "
-        text += "continues the padding; transformers replaces the setting at each call"
-        yield Finding("padding.strategy.Fixed", text, "padding-of-decoder", "suspicion", file=TOKENIZER_JSON)
-
-
-_HEAD_BYTES = 1 << 20
-_TOKENIZER_BYTES = 1 << 28  # the largest published tokenizer.json has 35 MB
-_SETTINGS = ("truncation", "padding")
-
-
-def tokenizer_settings(path: Path) -> dict[str, Any]:
-    """The truncation and padding of a tokenizer.json, without its vocabulary of up to 35 MB.
-
-    The library tokenizers writes both before the vocabulary, so the first mebibyte holds them; a file in another order
-    is read whole.
-
-    Raises:
-        ValueError: for what is no JSON object; it names the path.
-        OSError: where the file cannot be read.
-    """
-    with open_regular(path) as file:
-        head = file.read(_HEAD_BYTES)
-    if is_lfs_pointer(head):
-        raise UnreadableFileError(lfs_text(path))
-    settings = _members(head.decode("utf-8", "ignore"))
-    if len(settings) < len(_SETTINGS) and len(head) == _HEAD_BYTES:
-        settings = _members(read_bytes(path, _TOKENIZER_BYTES).decode("utf-8", "replace"))
-    if not settings and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        raise UnreadableFileError(f"{path_text(path)} must hold a JSON object")
-    return settings
-
-
-def _members(text: str) -> dict[str, Any]:
-    """Truncation and padding at the top level of a JSON object, as far as the text goes."""
-    decoder, at = json.JSONDecoder(), text.find("{") + 1
-    settings: dict[str, Any] = {}
-    while at and len(settings) < len(_SETTINGS):
-        try:
-            key, at = decoder.raw_decode(text, _skip(text, at, ","))
-            value, at = decoder.raw_decode(text, _skip(text, at, ":"))
-        except (ValueError, RecursionError):
-            break
-        if key in _SETTINGS:
-            settings[str(key)] = value
-    return settings
-
-
-def _skip(text: str, at: int, sign: str) -> int:
-    """The next place that holds neither white space nor ``sign``."""
-    while at < len(text) and text[at] in f" \t\r\n{sign}":
-        at += 1
-    return at
 
 
 def _on_generation(folder: Path, limit: Limit) -> Iterator[Finding]:
-    """max_length and max_new_tokens of generate; a smaller value is its user's choice."""
+    """max_length of generate; a smaller value is its user's choice."""
     content = _contents(folder, GENERATION)
     if isinstance(content, Finding):
         yield content
     if not isinstance(content, dict):
         return
-    length, more = content.get("max_length"), content.get("max_new_tokens")
+    length = content.get("max_length")
     if is_count(length, TOKENS) and length > limit.decoder:
         text = f"of {GENERATION} is {length:,}, and "
         text += f"the model takes {limit.decoder:,} tokens" if limit.decoder != limit.tokens else limit.words
@@ -270,41 +189,24 @@ def _on_generation(folder: Path, limit: Limit) -> Iterator[Finding]:
             "max_length", text, "generation-length-beyond", "suspicion", {"max_length": limit.decoder}, True
         )
         yield finding._replace(file=GENERATION, level="fault" if limit.is_table else "suspicion")
-    if is_count(more, TOKENS) and more >= limit.decoder and not (is_count(length) and length <= limit.decoder):
-        text = (
-            f"of {GENERATION} is {more:,}, and the model takes {limit.decoder:,} tokens with the prompt: a generation "
-        )
-        text += "that does not end by itself goes past them; write a number that leaves room for a prompt"
-        yield Finding("max_new_tokens", text, "generation-length-beyond", "suspicion", file=GENERATION)
-
-
-def _sentence_length(folder: Path) -> int | None:
-    """The max_seq_length of sentence-transformers, where the folder has one."""
-    for file in _SENTENCE:
-        content = _contents(folder, file)
-        if isinstance(content, dict) and is_count(content.get("max_seq_length"), TOKENS):
-            return int(content["max_seq_length"])
-    return None
 
 
 def _on_sentences(folder: Path, limit: Limit) -> Iterator[Finding]:
     """max_seq_length of sentence-transformers, which overrides the tokenizer's."""
-    key = "max_seq_length"
-    for file in _SENTENCE:
-        content = _contents(folder, file)
-        if isinstance(content, Finding):
-            yield content
-        length = content.get(key) if isinstance(content, dict) else None
-        if not is_count(length, TOKENS) or length == limit.tokens:
-            continue
-        text = f"of {file} is {length:,}, and {limit.words}: "
-        finding = Finding(key, text, "sentence-length-beyond", "suspicion", {key: limit.tokens}, True, file=file)
-        if length > limit.tokens and limit.is_table:
-            yield finding._replace(text=f"{text}texts beyond that are not cut and fail", level="fault")
-        elif length > limit.tokens:
-            yield finding._replace(text=f"{text}texts are embedded beyond the length that the model declares")
-        else:
-            text += "sentence-transformers cuts texts there"
-            far = length * _FAR_BELOW < limit.tokens
-            finding = finding._replace(name="sentence-length-below", text=text, certain=False)
-            yield finding if far else finding._replace(level="note", corrected=None)
+    key, content = "max_seq_length", _contents(folder, SENTENCE)
+    if isinstance(content, Finding):
+        yield content
+    length = content.get(key) if isinstance(content, dict) else None
+    if not is_count(length, TOKENS) or length == limit.tokens:
+        return
+    text = f"of {SENTENCE} is {length:,}, and {limit.words}: "
+    finding = Finding(key, text, "sentence-length-beyond", "suspicion", {key: limit.tokens}, True, file=SENTENCE)
+    if length > limit.tokens and limit.is_table:
+        yield finding._replace(text=f"{text}texts beyond that are not cut and fail", level="fault")
+    elif length > limit.tokens:
+        yield finding._replace(text=f"{text}texts are embedded beyond the length that the model declares")
+    else:
+        text += "sentence-transformers cuts texts there"
+        far = length * _FAR_BELOW < limit.tokens
+        finding = finding._replace(name="sentence-length-below", text=text, certain=False)
+        yield finding if far else finding._replace(level="note", corrected=None)

@@ -1,4 +1,4 @@
-"""Looks into tables of positions: numbers that are none, rows of zeros, and frequencies of another base.
+"""Looks into tables of positions: numbers that are none, and frequencies of another base.
 
 Of each tensor a bounded number of rows is read: the first, the last and some between. What is said of values is said of
 this sample.
@@ -21,18 +21,11 @@ from posenc.hf.rules.case import keys_for, single, text_path
 from posenc.hf.sources.tensor_files import Entry
 
 TABLE = re.compile(r"(?:^|\.)(wpe|positions_embed|position_embeddings?|embed_positions|pos_embed)(\.weight)?$")
-_ALWAYS_SINKS = ("gpt_oss", "openai_privacy_filter")  # in every layer; these do not begin as zeros
-_PATCHES_AT_RANDOM = ("dinov2", "dinov2_with_registers", "vit")  # whose tables of patches do not begin as zeros
-_NORMS_AROUND_ONE = (  # whose norms multiply by the weight itself, where others multiply by 1 + weight
-    "exaone4", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_moe_text",
-    "qwen3_vl_text",
-)  # fmt: skip
 _TYPES = ("F64", "F32", "F16", "BF16")
 _ROWS, _FEW_ROWS = 256, 24  # of one tensor, until `_BUDGET` is spent, and from then on
 _BUDGET = 1 << 22  # bytes
 _ROW = 1 << 12  # numbers of a row
 _TENSORS = 1024
-_ZEROS = 0.5  # share of sampled rows; a table may have a row of zeros for the padding token
 _OF_POSITIONS = re.compile(  # what else has numbers by positions or distances, or scales the logits of a head
     r"(?:^|[._])(?:pos|rel|relative|distance)_[a-z_]*(?:embed|bias|table|key|query|proj|[hwuv]$)|position"
     r"|rotary|sinks?$|attention_sink_bias$|[qk]_(?:norm|layernorm)\.weight$|r_[wr]_bias$"
@@ -67,30 +60,15 @@ class _Reader:
         return [part[row : row + 1].flatten()[:_ROW].double().tolist() for row in picked]
 
 
-def _cannot_be_zero(name: str, model_type: str) -> bool:
-    """Whether zeros in a tensor mean that it was lost: other tables begin as zeros, or mean 1 by a zero."""
-    if name.endswith(("sinks", "attention_sink_bias")):
-        return model_type in _ALWAYS_SINKS
-    if "norm" in name:
-        return model_type in _NORMS_AROUND_ONE
-    if name.endswith("inv_freq"):
-        return True
-    if not TABLE.search(name):
-        return False
-    return not name.endswith(("position_embeddings", "position_embedding", "pos_embed")) or (
-        model_type in _PATCHES_AT_RANDOM
-    )
-
-
 def _has_positions(name: str) -> bool:
     """Whether values of a tensor are sampled."""
     return bool(TABLE.search(name) or _OF_POSITIONS.search(name)) and not name.endswith(_INDICES)
 
 
-def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Finding], int]:
+def on_values(entries: Mapping[str, Entry]) -> tuple[list[Finding], int]:
     """Findings on sampled values, and of how many tensors values were looked at."""
     names = [name for name in entries if _has_positions(name)][:_TENSORS]
-    broken: dict[str, list[str]] = {}
+    broken: list[str] = []
     looked = spent = 0
     with ExitStack() as files:
         reader = _Reader(files)
@@ -99,22 +77,12 @@ def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Findi
             looked += bool(rows)
             spent += 4 * sum(map(len, rows))
             if any(not math.isfinite(number) for row in rows for number in row):
-                broken.setdefault("NaN or infinity", []).append(name)
-            elif rows and _cannot_be_zero(name, model_type):
-                zeros = sum(not any(row) for row in rows)
-                if zeros >= max(1, _ZEROS * len(rows)):
-                    broken.setdefault(f"only zeros in {zeros} of {len(rows)} rows", []).append(name)
-    findings = []
-    for what, which in broken.items():
-        more = f", as {len(which) - 1} more tensors have," if len(which) > 1 else ""
-        if what.startswith("NaN"):
-            text = f"has {what} among the values that were sampled{more}: every output is NaN or wrong; save "
-            text += "the weights again"
-            findings.append(Finding(which[0], text, "values-not-finite", "fault"))
-        else:
-            text = f"has {what} that were sampled{more}: it was not trained, or was lost when the weights were saved"
-            findings.append(Finding(which[0], text, "values-zero", "suspicion"))
-    return findings, looked
+                broken.append(name)
+    if not broken:
+        return [], looked
+    more = f", as {len(broken) - 1} more tensors have," if len(broken) > 1 else ""
+    text = f"has NaN or infinity among the values that were sampled{more}: every output is NaN or wrong; save "
+    return [Finding(broken[0], f"{text}the weights again", "values-not-finite", "fault")], looked
 
 
 _SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3

@@ -2,11 +2,12 @@
 
     tensors-missing     of attention, positions or a layer: they start at random
     tensors-unread      the file has them, the model does not: they are dropped
-    tensors-differ      another shape; with the one number of the config that would make them fit
+    tensors-differ      another shape
     experts-incomplete  the loader cannot join them
 
 `posenc.hf.doctor.loader` asks; this module tells what concerns positions, attention or whole layers, and which key of
-the config resolves it. A correction is one that the loader was asked about again, and had no complaint left.
+the config resolves what the loader drops or starts at random. A correction is one that the loader was asked about
+again, and had no complaint left.
 
 Quiet are names that published files have: scales and packed numbers of quantisation, layers that predict further
 tokens, masks and indices that older versions saved, heads of other tasks, and the parts of a whole model of which a
@@ -16,11 +17,10 @@ class takes one.
 from __future__ import annotations
 
 import copy
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, layer_of
@@ -50,8 +50,6 @@ _PACKED = re.compile(
 _SCALES = re.compile(
     r"(?:^|[._])(?:scales?|scale_inv|scale_2|weight_scale\w*|input_scale|activation_scale|[kv]_scale)$"
 )
-_ADDED = 8  # rows at most that a class adds to a table
-_TRIES = 32  # candidates of a correction that the loader is asked about
 
 
 class TensorReport(NamedTuple):
@@ -89,7 +87,7 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
         findings += _Told(config, plain, packed, loaded, read).findings(whole=whole)
         if not whole:
             not_checked.append("which tensors are missing, since weight files are")
-    values, looked = on_values(weights.entries, read.model_type if read is not None else "")
+    values, looked = on_values(weights.entries)
     findings += values
     if looked:
         checked.append(f"sampled values of {looked:,} tables and norms")
@@ -210,41 +208,17 @@ class _Told:
             patterns.setdefault(
                 re.sub(r"\d+", "*", name), f"{name} is {_product(have)}, the config makes {_product(want)}"
             )
-        found = self._numbers()
         text = "; ".join([*patterns.values()][:3])
         text += f"; {len(self.loaded.differ):,} tensors in all" if len(self.loaded.differ) > 1 else ""
-        text += ": the file does not load"
-        if not found:
-            return self._finding(next(iter(self.loaded.differ)), text, "tensors-differ")
-        path, key, value, certain = found[0]
-        others = [f"{other} = {number}" for _, other, number, _ in found[1:3]]
-        text += f"; with {key} = {value} everything fits" + (f", as with {' or '.join(others)}" if others else "")
-        certain = certain and len(found) == 1
-        return self._finding(".".join((*path, key)), text, "tensors-differ", {key: value}, certain, ".".join(path))
+        return self._finding(next(iter(self.loaded.differ)), f"{text}: the file does not load", "tensors-differ")
 
-    def _finding(
-        self, key: str, text: str, name: str, keys: Config | None = None, certain: bool = False, inside: str = ""
-    ) -> Finding:
+    def _finding(self, key: str, text: str, name: str, keys: Config | None = None) -> Finding:
         level: Level = "fault"
         if self.remote:
             level, keys = "suspicion" if name == "tensors-differ" else "note", None
             text += "; the folder names code of its own (auto_map), which may have other rules"
-        switch = keys is not None and all(isinstance(value, bool) for value in keys.values())
-        certain = keys is not None and (certain or switch)
-        return Finding(printable(key), text, name, level, keys, certain, inside=inside)
-
-    def _numbers(self) -> list[tuple[tuple[str, ...], str, Any, bool]]:
-        """Values of the config with each of which alone nothing differs: path, key, value, whether it is sure."""
-        axes = {
-            (a, b) for have, want in self.loaded.differ.values() for a, b in zip(have, want, strict=False) if a != b
-        }
-        good, tries = [], 0
-        for path, key, value in _counts(self.loaded.config):
-            for candidate, certain in _candidates(key, value, axes):
-                tries += 1
-                if tries <= _TRIES and self._resolved(path, {key: candidate}):
-                    good.append((path, key, candidate, certain))
-        return good
+        certain = keys is not None and all(isinstance(value, bool) for value in keys.values())  # a switch
+        return Finding(printable(key), text, name, level, keys, certain)
 
     def _flag(self) -> Config | None:
         """The one switch of the config with which nothing is missing or unread; tried where its name fits."""
@@ -252,7 +226,7 @@ class _Told:
         for word, keys in (("bias", ("attention_bias",)), ("norm", ("use_qk_norm", "qk_layernorm"))):
             for key in keys if word in names else ():
                 value = not self.config.get(key, False)
-                if self._resolved((), {key: value}):
+                if self._resolved({key: value}):
                     return {key: value}
         return None
 
@@ -264,15 +238,11 @@ class _Told:
         if not is_count(count) or not numbers:
             return None
         value = max(numbers) + 1 if unread else min(numbers)
-        return {key: value} if value and self._resolved((), {key: value}) else None
+        return {key: value} if value and self._resolved({key: value}) else None
 
-    def _resolved(self, path: tuple[str, ...], keys: Config) -> bool:
+    def _resolved(self, keys: Config) -> bool:
         """Whether the loader has no complaint with these keys, and the config no new alarm."""
-        changed = copy.deepcopy(self.config)
-        inner = changed
-        for name in path:
-            inner = inner.setdefault(name, {})
-        inner.update(keys)
+        changed = {**copy.deepcopy(self.config), **keys}
         try:
             again = ask_loader(changed, self.shapes)
             alarms = set() if self.read is None else {item.name for item in read_rope(changed).findings if item.alarms}
@@ -280,46 +250,8 @@ class _Told:
             return False
         before = set() if self.read is None else {item.name for item in self.read.findings if item.alarms}
         missing = [name for name in again.missing if not self._packed(name)]
-        left = len(missing) + len([name for name in again.unread if not _BUFFERS.search(name)])
-        fewer = left == 0 or (bool(self.loaded.differ) and left <= len(self.missing) + len(self.unread))
-        return fewer and not again.differ and not again.error and alarms <= before
-
-
-_SIZES = re.compile(r"head|multi_query|hidden_size|n_embd|d_model|d_kv|embed_dim|rank|position|ctx|image_size|bucket")
-
-
-def _counts(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """The sizes in a config and its parts, key/value heads first, since these go wrong most."""
-    found = [(path, key, value) for key, value in config.items()
-             if _SIZES.search(key) and (is_count(value) or isinstance(value, bool))]  # fmt: skip
-    yield from sorted(found, key=lambda item: ("key_value" not in item[1], "head" not in item[1]))
-    for name, part in config.items():
-        if isinstance(part, dict) and name.endswith("_config"):
-            yield from _counts(part, (*path, name))
-
-
-def _candidates(key: str, value: int, axes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bool]]:
-    """Values of a key that may turn the sizes that the config makes into those of the file, and whether they are sure.
-
-    A size is a multiple of the key's value, or its value and a few rows that the code adds; of an image a square; of
-    fused queries, keys and values any number of key/value heads.
-    """
-    if isinstance(value, bool):
-        yield from ((not value, True) for _ in range("multi_query" in key))
-        return
-    found: dict[int, bool] = {}
-    for have, want in axes:
-        if value * have % want == 0:
-            found.setdefault(value * have // want, True)
-        if 0 <= want - value <= _ADDED and have > want - value:
-            found.setdefault(have - (want - value), have != value)  # else: the added rows may be what was lost
-        for added in range(3) if key == "image_size" else ():
-            old, new = math.isqrt(max(0, want - added)), math.isqrt(max(0, have - added))
-            if (old * old, new * new) == (want - added, have - added) and old and value * new % old == 0:
-                found.setdefault(value * new // old, True)
-    if "key_value" in key:
-        found |= {count: True for power in range(8) if (count := 2**power) not in found}
-    yield from ((candidate, certain) for candidate, certain in found.items() if candidate > 0 and candidate != value)
+        left = missing + [name for name in again.unread if not _BUFFERS.search(name)]
+        return not (left or again.differ or again.error) and alarms <= before
 
 
 def _within(name: str) -> str:

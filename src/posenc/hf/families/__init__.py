@@ -1,9 +1,9 @@
 """What is known of each model type: a record of what its code decides, and numbers that its config class decides.
 
 To add a family, write one `Family` in the file that fits (decoders, encoders, encoder_decoders, hybrids, multimodal,
-vision, audio; remote_code for what transformers does not have), and run benchmarks/model_types.py, which reads the
-class's own numbers into `defaults`. The parts of a record are explained where they are defined: `RotationRules`,
-`LayerPattern`, `Attention`, `PositionScheme`. tests/reference holds every record against the code of transformers.
+vision, audio), and run benchmarks/model_types.py, which reads the class's own numbers into `defaults`. The parts of a
+record are explained where they are defined: `RotationRules`, `LayerPattern`, `Attention`, `PositionScheme`.
+tests/reference holds every record against the code of transformers.
 """
 
 from __future__ import annotations
@@ -11,23 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posenc.hf.families.audio import AUDIO
-from posenc.hf.families.decoders import DECODERS
-from posenc.hf.families.encoder_decoders import ENCODER_DECODERS
-from posenc.hf.families.encoders import ENCODERS
 from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Sizes
-from posenc.hf.families.hybrids import HYBRIDS
-from posenc.hf.families.multimodal import MULTIMODAL
 from posenc.hf.families.position_schemes import PositionScheme
-from posenc.hf.families.remote_code import REMOTE_CODE
-from posenc.hf.families.vision import VISION
 
 __all__ = [
-    "FAMILIES", "NON_ROTARY", "RECORDS", "ROTARY", "ROTATIONS", "UNSUPPORTED", "Attention", "Family", "LayerPattern",
-    "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of",
+    "FAMILIES", "NON_ROTARY", "ROTARY", "ROTATIONS", "UNSUPPORTED", "Attention", "Family", "LayerPattern",
+    "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of", "written_record",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -85,40 +78,46 @@ def family_of(model_types: list[str], *, listed: bool, latent: bool) -> tuple[Fa
 
 
 FILE = Path(__file__).with_name("defaults.json")
+FILES = ("decoders", "encoders", "encoder_decoders", "hybrids", "multimodal", "vision", "audio")  # of this folder
 SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
 _PLAIN, _NONE = RotationRules(), Family()
 
 Defaults = dict[str, Any]
 
 
+def written_record(name: str) -> Family | None:
+    """The record of a model type as it is written, without its class's numbers; files are imported until one has it."""
+    for file in FILES:
+        records: Mapping[str, Family] = vars(import_module(f"{__name__}.{file}"))[file.upper()]
+        if name in records:
+            return records[name]
+    return None
+
+
 class Completed(Mapping[str, Family]):
     """Records by model type, each completed when it is first asked for: a command reads one or two of 550."""
 
-    def __init__(self, records: Mapping[str, Family]) -> None:
-        self._records: Mapping[str, Family] = records
+    def __init__(self) -> None:
         self._known: dict[str, Defaults] = json.loads(FILE.read_bytes())
-        self._names = dict.fromkeys((*records, *self._known))
         self._done: dict[str, Family] = {}
 
     def __getitem__(self, name: str) -> Family:
         if name not in self._done:
-            if name not in self._names:
+            record = written_record(name)
+            if record is None and name not in self._known:
                 raise KeyError(name)
-            self._done[name] = completed(self._records.get(name, _NONE), self._known.get(name, {}))
+            self._done[name] = completed(record or _NONE, self._known.get(name, {}))
         return self._done[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        written = (vars(import_module(f"{__name__}.{file}"))[file.upper()] for file in FILES)
+        return iter(dict.fromkeys((*(name for records in written for name in records), *self._known)))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(1 for _ in self)
 
 
-RECORDS: dict[str, Family] = {
-    **DECODERS, **ENCODERS, **ENCODER_DECODERS, **HYBRIDS, **MULTIMODAL, **VISION, **AUDIO,
-    **REMOTE_CODE,
-}  # fmt: skip
-FAMILIES: Mapping[str, Family] = Completed(RECORDS)
+FAMILIES: Mapping[str, Family] = Completed()
 
 
 def completed(record: Family, known: Defaults) -> Family:

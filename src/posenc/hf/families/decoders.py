@@ -323,4 +323,18 @@ DECODERS: dict[str, Family] = {
     "transfo-xl": Family(schemes=(TRANSFORMER_XL,)),
     "xglm": Family(layers=LayerPattern(count_key="num_layers"), schemes=(SINUSOIDAL_FAIRSEQ,)),
     "xlnet": Family(attention=Attention(direction=""), schemes=(TRANSFORMER_XL,)),
+    # Of code that comes with the checkpoint. Others of its kind (qwen, internlm2, exaone, minicpm, mimo) spell their
+    # rotation as a Llama does and have no record: they are read with a note that the model type is unknown.
+    "baichuan": Family(
+        unsupported="has its code in the checkpoint: models of 7B rotate queries and keys, models of 13B have ALiBi, "
+        "and no key says which"
+    ),
+    "chatglm": Family(
+        unsupported="has its code in the checkpoint: GLM-4 rotates half of the kv_channels of a head, in interleaved "
+        "pairs, with a base that rope_ratio multiplies; convert it to model type glm, which posenc reads"
+    ),
+    "phi3small": Family(
+        unsupported="has its code in the checkpoint: rope_embedding_base and rope_position_scale decide its rotation, "
+        "and layers other than every dense_attention_every_n_layers-th have block-sparse attention"
+    ),
 }

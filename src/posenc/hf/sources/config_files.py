@@ -18,14 +18,22 @@ from pathlib import Path
 from typing import Literal
 
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
-from posenc.hf.limits import FILE_BYTES
+from posenc.hf.limits import FILE_BYTES, is_count
 from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
 from posenc.hf.sources.load import Config, Source
-from posenc.input_files import open_regular, parse_json, path_text, read_text
+from posenc.input_files import (
+    UnreadableFileError,
+    is_lfs_pointer,
+    lfs_text,
+    open_regular,
+    parse_json,
+    path_text,
+    read_text,
+)
 
 Link = Literal["hard links", "symbolic links", "copies"]
-CONFIG = "config.json"
+CONFIG, TOKENIZER_JSON = "config.json", "tokenizer.json"
 LINKED_FROM = 2**20  # bytes
 _WEIGHTS = {".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx"}
 _HEAD = 4096  # bytes of tokenizer.json
@@ -67,17 +75,9 @@ class ConfigFiles:
         return content if isinstance(content, dict) else {}
 
     def tokenizer_limit(self) -> int | None:
-        """The length at which tokenizer.json truncates texts; None where it does not, or there is no such file.
-
-        Its first keys are version and truncation, so that megabytes of vocabulary are not read.
-        """
-        path = None if self.folder is None else self.folder / "tokenizer.json"
-        if path is None or not path.is_file():
-            return None
-        with open_regular(path) as file:
-            head = file.read(_HEAD).decode("utf-8", errors="replace")
-        match = re.search(r'"truncation"\s*:\s*\{[^{}]*"max_length"\s*:\s*(\d{1,12})\b', head)
-        return None if match is None else int(match[1])
+        """The length at which tokenizer.json truncates texts; None where it does not, or there is no such file."""
+        path = None if self.folder is None else self.folder / TOKENIZER_JSON
+        return truncation_of(path) if path is not None and path.is_file() else None
 
     def check_writable(self, out: Path | None) -> None:
         """Raise a ValueError where the files cannot be written, in place or to ``out``, before anything is computed."""
@@ -97,6 +97,25 @@ class ConfigFiles:
             raise ValueError(f"{self.model} lies in the cache of the Hub, which is not written to: give --out DIR")
         elif self.folder is None and self.file is None:
             raise ValueError("in_place: the source is no file")
+
+
+def truncation_of(path: Path) -> int | None:
+    """The length at which a tokenizer.json truncates texts; None where it does not.
+
+    Its first keys are version and truncation, so that its vocabulary of up to 35 MB is not read.
+
+    Raises:
+        UnreadableFileError: for what is no JSON object; it names the path.
+        OSError: where the file cannot be read.
+    """
+    with open_regular(path) as file:
+        head = file.read(_HEAD)
+    if is_lfs_pointer(head):
+        raise UnreadableFileError(lfs_text(path))
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise UnreadableFileError(f"{path_text(path)} must hold a JSON object")
+    match = re.search(r'"truncation"\s*:\s*\{[^{}]*"max_length"\s*:\s*(\d{1,12})\b', head.decode(errors="replace"))
+    return int(match[1]) if match is not None and is_count(int(match[1])) else None
 
 
 def read_files(source: Source) -> ConfigFiles:
