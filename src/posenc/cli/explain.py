@@ -10,8 +10,7 @@ from typing import Any
 
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.scalings import check_convention
-from posenc.hf.explanation.report import as_json as facts_as_json
-from posenc.hf.explanation.report import as_text, layer_lines
+from posenc.hf.explanation.report import Explanation, layer_lines
 from posenc.hf.families.listing import families_json, families_text
 from posenc.hf.sources.load import diffusion_config
 from posenc.input_files import naming
@@ -54,7 +53,7 @@ def run(options: Namespace) -> int:
             lines = layer_lines(config)
             text = json.dumps(lines, indent=2) if as_json else "\n".join(lines)
         else:
-            text = facts_as_json(config) if as_json else as_text(config)
+            text = Explanation(config).json() if as_json else str(Explanation(config))
     sys.stdout.write(f"{text}\n")
     return 0
 

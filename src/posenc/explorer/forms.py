@@ -13,7 +13,7 @@ COMMAND = "posenc doctor"  # which judges what the page does not
 _LLAMA, _DEFAULTS = ROTARY["llama"], RotationRules()
 _MAY_DIFFER = (  # between families that are read alike
     "base", "share", "default_share", "layout", "block", "original", "head_dim", "sections", "order",
-    "head_dim_first", "rope_types",
+    "rope_types",
 )  # fmt: skip
 _STRANGE = (  # keys that change what layers do, whatever the family
     "alibi", "position_embedding_type", "qk_rope_head_dim", "kv_channels", "no_rope_layers", "no_rope_layer_interval",

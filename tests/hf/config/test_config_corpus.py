@@ -13,7 +13,7 @@ from typing import Any
 
 from posenc.hf import read_rope
 from posenc.hf.doctor import examine
-from posenc.hf.explanation.report import as_json, as_text
+from posenc.hf.explanation.report import as_text, explain
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -41,7 +41,7 @@ def read_or_refused(config: dict[str, Any]) -> str:
     """What is explained of a configuration, or the one line of its refusal."""
     try:
         read = read_rope(config)
-        json.loads(as_json(read))
+        json.loads(explain(read).json())
     except ValueError as error:
         return "" if "\n" in str(error) else str(error)
     return as_text(read)

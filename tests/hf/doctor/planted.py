@@ -100,13 +100,6 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"model_type": "gemma4_text", "head_dim": 64, "rope_parameters": DEFAULT_ROPE},
     ),
     ({"unreadable"}, "fewer kinds than layers", llama({}, num_hidden_layers=4, layer_types=["full_attention"] * 3)),
-    (
-        {"head-width-differs"}, "another head_dim than the part that rotates",
-        {
-            "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "head_dim": 128, "rope_theta": 1e4,
-            "max_position_embeddings": 4096,
-        },
-    ),
     ({"key-of-another-family"}, "keys of GPT-2 in a Llama", llama({}, n_positions=4096)),
     ({"key-misspelt"}, "a misspelt base", llama({}, rope_thetta=1e6)),
     ({"key-misspelt"}, "a misspelt block", llama({}, rope_scailing=LINEAR)),
@@ -124,7 +117,6 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {**GEMMA_3, "num_hidden_layers": 6, "sliding_window_pattern": 3,
          "layer_types": [*["sliding_attention"] * 5, "full_attention"]},
     ),
-    ({"layer-kind-unknown"}, "a kind of layers that there is not", llama({}, layer_types=["global_attention"] * 2)),
     (
         {"factor-lists-swapped"}, "the lists of LongRoPE exchanged",
         {**PHI, "rope_scaling": {**FACTORS, "short_factor": [2.0] * 48, "long_factor": [1.0] * 48}},
@@ -132,8 +124,6 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"sections-ignored"}, "M-RoPE in a Llama", llama({"type": "mrope", "mrope_section": [8, 12, 12]})),
     ({"base-of-sliding-ignored"}, "one base for two kinds of layers",
      {"model_type": "olmo3", "head_dim": 64, "rope_theta": 1e6, "max_position_embeddings": 4096}),
-    ({"truncate-ignored", "blocks-of-kinds-ignored"}, "truncate in a block of one kind of layers",
-     {**QWEN, "rope_parameters": {"full_attention": {**YARN, "rope_theta": 1e6, "truncate": False}}}),
     ({"key-ignored"}, "a share under a third name", {"model_type": "stablelm", "head_dim": 64, "rope_pct": 0.5}),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
@@ -178,7 +168,6 @@ SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of th
         "model_type": "qwen3_5_text", "transformers_version": "4.57.0.dev0", "head_dim": 256,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "mrope_section": [11, 11, 10]},
     }),
-    ("head-width-differs", {"model_type": "glm_moe_dsa", "qk_rope_head_dim": 64, "head_dim": 192, "rope_theta": 1e6}),
     ("share-ignored", {
         "model_type": "minimax_m3_vl_text", "head_dim": 128, "rotary_dim": 64, "partial_rotary_factor": 0.5,
         "rope_theta": 5e6,
@@ -187,10 +176,6 @@ SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of th
     ("key-ignored", {"model_type": "cohere", "head_dim": 64, "rope_theta": 5e5, "rotary_pct": 1.0}),
     ("key-unread", {"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64, "num_properties": 3}),
     ("factor-and-lengths-differ", {**LLAMA_31, "rope_scaling": LLAMA_3, "rope_theta": 5e5}),
-    ("layer-kind-unknown", {
-        "model_type": "deepseek_v32", "rope_theta": 1e4, "num_hidden_layers": 1,
-        "layer_types": ["deepseek_sparse_attention"],
-    }),
 ]  # fmt: skip
 MENDED = {  # of the planted, those that a correction mends for certain, and the rotation that is right
     "version 5 read by version 4": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},

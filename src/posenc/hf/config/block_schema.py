@@ -99,6 +99,11 @@ _ENGINE_ALPHA = {WITH_ALPHA: RopeType(("alpha",), ("factor", "beta_fast", "beta_
 OF_ENGINES = {
     "ntk": RopeType(("factor",), ("mixed_b",)), "deepseek_yarn": _DEEPSEEK, "deepseek_llama_scaling": _DEEPSEEK,
 }  # fmt: skip
+_PLAIN = {**TYPES, **_ENGINE_ALPHA}
+TYPES_OF = {  # by convention
+    "transformers": _PLAIN, "deepseek": _PLAIN, "vllm": {**_PLAIN, **OF_ENGINES},
+    "sglang": {**_PLAIN, "deepseek_yarn": _DEEPSEEK},
+}  # fmt: skip
 REFUSED = {
     "axial": "rotates by row and column of an image, each model in its own way, and is no RoPE of text: it is "
     "AxialRoPE(head_dim, convention=...)",
@@ -114,15 +119,9 @@ REFUSED_KEYS = {
 }
 
 
-def types_of(convention: str) -> dict[str, RopeType]:
-    """The rope types that a convention has."""
-    extra = {"vllm": OF_ENGINES, "sglang": {"deepseek_yarn": _DEEPSEEK}}
-    return {**TYPES, **_ENGINE_ALPHA, **extra.get(convention, {})}
-
-
 def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
     """All keys that a block of this type may hold in addition to the common and the preserved ones."""
-    required, optional = types_of(convention)[rope_type]
+    required, optional = TYPES_OF[convention][rope_type]
     extra = {("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,)}
     if rope_type == "yarn" and convention != "sglang":
         extra[convention, rope_type] = (
@@ -144,7 +143,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
         convention: as in `read_rope`.
     """
     rope_type = block.get("rope_type", "default")
-    if not isinstance(rope_type, str) or rope_type not in types_of(convention):
+    if not isinstance(rope_type, str) or rope_type not in TYPES_OF[convention]:
         return [Problem("rope_type", _unknown_type(block["rope_type"], convention))]
     scaling_keys = [key for key in block if key not in FREE]
     if "rope_type" not in block and scaling_keys:
@@ -162,7 +161,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
         wrong.append(Problem(unknown[_NAMED], text))
     wrong += [
         Problem(key, f"is missing; rope type {rope_type!r} needs {RULES[key].words}")
-        for key in types_of(convention)[rope_type].required
+        for key in TYPES_OF[convention][rope_type].required
         if key not in block
     ]
     return wrong or list(_contradictions(block, pairs))
@@ -173,8 +172,8 @@ def _unknown_type(name: object, convention: str) -> str:
     normalized = name.lower().replace("-", "_") if isinstance(name, str) else ""
     if normalized in REFUSED:
         return f"{name!r} {REFUSED[normalized]}"
-    text = f"is none of {', '.join(each for each in types_of(convention) if each != WITH_ALPHA)}, found {shown(name)}"
-    readers = [engine for engine in ENGINES if normalized in types_of(engine) and normalized not in TYPES]
+    text = f"is none of {', '.join(each for each in TYPES_OF[convention] if each != WITH_ALPHA)}, found {shown(name)}"
+    readers = [engine for engine in ENGINES if normalized in TYPES_OF[engine] and normalized not in TYPES]
     if readers:
         others = " or ".join(f"convention={engine!r}" for engine in readers)
         text += f"; {normalized!r} is a rope type of {' and '.join(readers)}: read it with {others}"

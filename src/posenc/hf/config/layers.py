@@ -241,12 +241,6 @@ def _window_size(text_config: TextConfig) -> int | None:
     return size // 2 if window.halved and key != "sliding_window" else size
 
 
-def has_window_a_layer(text_config: TextConfig) -> bool:
-    """Whether the config lists windows that differ between layers, as Longformer's may; they are not read."""
-    sizes = text_config.get(text_config.family.layers.window.key)
-    return isinstance(sizes, list) and any(size != sizes[0] for size in sizes)
-
-
 def window_of(text_config: TextConfig, kind: str) -> tuple[int | None, int]:
     """Tokens that a layer attends to at and before each position, None for all, and how many after it.
 
@@ -300,14 +294,10 @@ def is_causal(text_config: TextConfig) -> bool | None:
         return True if text_config.known or decoder else None
     if direction in ("causal", "bidirectional") and (text_config.known or text_config.family.schemes):
         return not attends_ahead(text_config)
-    named_so = any(str(name).endswith(_CAUSAL_CLASSES) for name in _architectures(text_config))
+    names = text_config.get("architectures")
+    named_so = isinstance(names, list) and any(str(name).endswith(_CAUSAL_CLASSES) for name in names)
     unknown = not (text_config.known or text_config.family.schemes)
     return True if decoder or (unknown and named_so) else None
-
-
-def _architectures(text_config: TextConfig) -> list[Any]:
-    names = text_config.get("architectures")
-    return names if isinstance(names, list) else []
 
 
 def _made_bidirectional(text_config: TextConfig) -> bool:
@@ -489,7 +479,8 @@ def _not_read(text_config: TextConfig, kind: str) -> str:
     if kind in _PARTIAL_KINDS:
         picked = _index_topk(text_config, kind)
         return _PARTIAL_KINDS[kind].format(index_topk="index_topk" if picked is None else f"{picked:,}")
-    if has_window_a_layer(text_config):
+    sizes = text_config.get(text_config.family.layers.window.key)
+    if isinstance(sizes, list) and any(size != sizes[0] for size in sizes):  # as Longformer's may
         return f"{text_config.family.layers.window.key}, which differs between layers"
     attention, condition = text_config.family.attention, text_config.family.attention.partial_if
     if condition is not None and text_config.get(condition[0], condition[2]) != condition[1]:

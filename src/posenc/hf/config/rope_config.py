@@ -84,18 +84,6 @@ def check_rotations(name: str, rope: Rotation | Layers) -> Layers:
     return rope
 
 
-def check_rope_config(layers: Layers, config: Config, reading: Reading) -> None:
-    """Raise a ValueError that names the argument unless these are what was read of a configuration."""
-    if not isinstance(layers, Mapping):
-        raise ValueError(f"rotations must be a mapping of rotations by kind of layers, got {shown(layers)}")
-    check_rotations("rotations", layers)
-    if not isinstance(config, dict):
-        raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(config)}")
-    if not isinstance(reading, Reading):
-        raise ValueError(f"reading must be a Reading, got {shown(reading)}")
-    check_reading(*reading)
-
-
 def check_version(version: object) -> None:
     """Raise a ValueError unless this is a version of transformers that has a spelling of its own."""
     if not isinstance(version, int) or version not in VERSIONS:
@@ -125,7 +113,14 @@ class RopeConfig:
     reading: Reading = AS_IT_SAYS
 
     def __post_init__(self) -> None:
-        check_rope_config(self.rotations, self.config, self.reading)
+        if not isinstance(self.rotations, Mapping):
+            raise ValueError(f"rotations must be a mapping of rotations by kind of layers, got {shown(self.rotations)}")
+        check_rotations("rotations", self.rotations)
+        if not isinstance(self.config, dict):
+            raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(self.config)}")
+        if not isinstance(self.reading, Reading):
+            raise ValueError(f"reading must be a Reading, got {shown(self.reading)}")
+        check_reading(*self.reading)
 
     @cached_property
     def facts(self) -> ModelFacts:

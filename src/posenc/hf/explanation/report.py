@@ -40,18 +40,19 @@ def schedule_facts(config: RopeConfig) -> Description:
     """Each kind of layers with its numbers and what it has, and the widths of latent attention."""
     if is_posenc_config(config.config):
         return {"kinds": [], "latent": None, "problem": None}
+    model = config.facts
     try:
-        model = model_from_config(config)
+        layers = model.kinds()
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
-    kinds = [part for layer, numbers in model.kinds() for part in _parts(_description_of(layer, numbers), attached)]
-    if config.text_config.family.attention.direction == "encoder-decoder":
-        kinds = _halves(config, kinds[:1])
+    kinds = [part for layer, numbers in layers for part in _parts(_description_of(layer, numbers), attached)]
+    if model.text.family.attention.direction == "encoder-decoder":
+        kinds = _halves(model.text, kinds[:1])
     return {"kinds": kinds, "latent": None if model.latent is None else model.latent._asdict(), "problem": None}
 
 
-def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
+def _halves(text: TextConfig, kinds: list[Description]) -> list[Description]:
     """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are the kinds of the encoder.
 
     Sparse attention and windows (LED, LongT5, BigBird-Pegasus) are the encoder's alone.
@@ -64,7 +65,7 @@ def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
             "layers": list(range(count or 0)),
             **({"causal": False} if half == ENCODER else everything),
         }
-        for half, count in zip(HALVES, half_counts(config.text_config), strict=True)
+        for half, count in zip(HALVES, half_counts(text), strict=True)
         for kind in kinds
     ]
 
@@ -229,10 +230,10 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
         ValueError: as `posenc.hf.model_from_config`.
     """
     read = config if isinstance(config, RopeConfig) else read_rope(config)
-    if read.position_schemes:
-        return [f"all layers: {layer.text}" for layer in read.position_schemes]
+    if read.facts.schemes:
+        return [f"all layers: {layer.text}" for layer in read.facts.schemes]
     model = model_from_config(read)
-    layers = model.layers or model.distinct_layers * (count_at(read.text_config, "num_hidden_layers", LAYERS) or 0)
+    layers = model.layers or model.distinct_layers * (count_at(read.facts.text, "num_hidden_layers", LAYERS) or 0)
     if not layers:
         return [f"layers: {layer_words(layer)}" for layer in model.distinct_layers]
     attached = attached_names(read.config)
@@ -258,7 +259,7 @@ def facts(config: RopeConfig) -> Facts:
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.rotations.items()}
     findings = [finding.summary() for finding in config.findings]
-    known: Facts = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
+    known: Facts = {"model_type": config.facts.model_type or None, "layers": layers, "encodings": _encodings(config)}
     known["keys"] = {} if is_posenc_config(config.config) else dict(config.facts.keys)
     known["parts_not_read"] = {} if is_posenc_config(config.config) else dict(config.facts.parts_not_read)
     return {**known, "schedule": schedule_facts(config), "findings": findings}
@@ -266,7 +267,7 @@ def facts(config: RopeConfig) -> Facts:
 
 def _encodings(config: RopeConfig) -> list[Facts]:
     """The encodings of a model without rotation, or of a model of posenc; each with the call that builds it."""
-    schemes = config.position_schemes
+    schemes = config.facts.schemes
     if is_posenc_config(config.config):
         from posenc.hf.config.encoding_spec import describe_spec, posenc_specs  # the catalogue, and so torch
 
@@ -290,7 +291,7 @@ def _scheme(scheme: SchemeFacts) -> Facts:
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = text_rope(rotation)
     trained, longest = config.facts.trained(rope), config.facts.reachable(rope)
-    seen = _window(config.text_config, kind)
+    seen = _window(config.facts.text, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
@@ -298,7 +299,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
     waves, scaled = (_wavelengths([of[pair] for pair in rotating]) for of in (unscaled, theta))
     gain = float(spectrum.gain)
-    unrotated = config.text_config.get("qk_nope_head_dim") if config.text_config.rotation.latent else 0
+    unrotated = config.facts.text.get("qk_nope_head_dim") if config.facts.text.rotation.latent else 0
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
@@ -441,11 +442,6 @@ def explain(
     if not isinstance(config, RopeConfig):
         config = read_rope(config, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
     return Explanation(config)
-
-
-def as_json(config: RopeConfig) -> str:
-    """All facts as JSON."""
-    return Explanation(config).json()
 
 
 def as_text(config: RopeConfig) -> str:

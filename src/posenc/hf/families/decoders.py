@@ -49,7 +49,7 @@ DECODERS: dict[str, Family] = {
     ),
     **same(
         "axk1 deepseek_v3 glm4_moe_lite youtu",
-        Family(RotationRules(layout="interleaved", latent=True, layout_key=True, head_dim_first=True)),
+        Family(RotationRules(layout="interleaved", latent=True, layout_key=True)),
     ),
     **same(
         "axk2 deepseek_v32 glm_moe_dsa",
@@ -237,7 +237,7 @@ DECODERS: dict[str, Family] = {
         attention=Attention(temperature=LLAMA_4),
     ),
     "longcat_flash": Family(
-        RotationRules(layout="interleaved", latent=True, head_dim_first=True),
+        RotationRules(layout="interleaved", latent=True),
         layers=LayerPattern(count_key="num_layers", per_count=2),
     ),
     "mimo_v2_flash": Family(

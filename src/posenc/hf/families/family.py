@@ -268,8 +268,6 @@ class RotationRules:
         scaled: defaults of keys in a flat ``rope_scaling``.
         width_key: key of the number of rotated channels in a flat config, in the place of a share.
         order: how M-RoPE assigns pairs to axes; with "time last", sections are row, column, time.
-        head_dim_first: the rotary module takes ``head_dim`` before ``qk_rope_head_dim`` (measured by building it with
-            192 next to 64); in other latent families the second key decides alone.
         rope_types: the only ones that transformers' config class takes (5.23: Phi3Config.validate_rope, which also
             takes "yarn" for an old name of "longrope"); empty: all.
     """
@@ -305,7 +303,6 @@ class RotationRules:
     scaled: Mapping[str, Any] = field(default_factory=dict)
     width_key: str = ""
     order: Order = "chunked"
-    head_dim_first: bool = False
     rope_types: tuple[str, ...] = ()
 
     @property

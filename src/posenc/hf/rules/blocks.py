@@ -377,12 +377,6 @@ def mscale_of_latent(case: Case) -> Finding | None:
     ):
         return None
     scales = [values.get(key) for key in ("mscale", "mscale_all_dim")]
-    if all(scales) and scales[0] != scales[1]:
-        text = (
-            f"is {values['mscale']:g}, and mscale_all_dim {values['mscale_all_dim']:g}: published models with latent "
-        )
-        text += "attention have one value under both keys, so that rotated vectors keep their length"
-        return Finding("mscale", text, "mscale-pair-differs", "suspicion")
     if scales[1] or scales[0] not in (None, 1):
         return None
     text = (
@@ -632,14 +626,6 @@ def _keys_of_version(read: Read, version: int) -> Config | None:
         return None
 
 
-def truncate_ignored(case: Case) -> Finding | None:
-    """truncate in a block of one kind of layers."""
-    if case.rope_type != "yarn" or case.values.get("truncate", True) or len(case.block.target) < 2:
-        return None
-    text = "is false and stands in a block of one kind of layers, where transformers 5.23 ignores it (a fault of "
-    return Finding("truncate", f"{text}transformers, not of the file)", "truncate-ignored", "suspicion")
-
-
 OF_BLOCKS: tuple[BlockRule, ...] = (
     base_default, base_in_old_block, base_lost, base_below_releases, base_of_windows, length_beyond_base,
     linear_over_llama_3, scaling_lost, recipe_differs, share_lost, original_missing, original_declared,
@@ -647,7 +633,6 @@ OF_BLOCKS: tuple[BlockRule, ...] = (
     mscale_alone, mscale_of_latent, mscale_without_latent, attn_factor, gain_in_engines,
     gain_of_another_factor, on_short_prompts, lists_swapped, long_factors, su_fails, original_ignored,
     length_dependent, alpha_ignored, engine_keys, engine_lengths, version_5_spelling,
-    truncate_ignored,
 )  # fmt: skip
 FIXES: dict[str, tuple[Fix, bool]] = {
     **dict.fromkeys(("base-lost", "linear-over-llama3", "scaling-lost"), (_llama_3, True)),

@@ -37,29 +37,23 @@ def _read(case: Case, key: str, default: float) -> Any:
     return next((value for value in values if value is not None), default)
 
 
-def base_key_ignored(case: Case) -> Finding | None:
-    """A base under the name that another family's code reads."""
-    return _under_another_name(case, "rope_theta", ("rotary_emb_base",), case.family.theta_key, case.family.base)
-
-
-def share_key_ignored(case: Case) -> Finding | None:
-    """A share under the name that another family's code reads: a published file has it."""
-    keys = ("rotary_pct", "rope_pct")
-    return _under_another_name(case, "partial_rotary_factor", keys, case.family.share_key, case.family.share)
-
-
-def _under_another_name(case: Case, name: str, keys: tuple[str, ...], own: str, default: float) -> Finding | None:
-    """A key that the family's code does not read, unless it says what is read anyway."""
+def key_ignored(case: Case) -> Finding | None:
+    """A base or a share under the name that another family's code reads: a published file has it."""
     stands = {path[0] for paths in case.block.sources.values() for path in paths if len(path) == 1}
-    for key in keys:
-        value, read = case.text.get(key), _read(case, name, default)
-        if key in stands and key != own and (case.text.known or key == "rope_pct") and value not in (None, read):
-            text = f"= {shown(value)} is ignored by transformers in this family, which reads {name}: {shown(read)}"
-            return Finding(key, text, "key-ignored", "fault")
-    value = case.text.get(name)  # version 5's name, outside the block of a family that has another name there
-    if name in stands and own in keys and own not in stands and value not in (None, default):
-        text = f"= {shown(value)} is ignored by transformers outside the block in this family, which reads {own}: "
-        return Finding(name, f"{text}{shown(default)}", "key-ignored", "fault")
+    family = case.family
+    for name, keys, own, default in (
+        ("rope_theta", ("rotary_emb_base",), family.theta_key, family.base),
+        ("partial_rotary_factor", ("rotary_pct", "rope_pct"), family.share_key, family.share),
+    ):
+        for key in keys:  # unless it says what is read anyway
+            value, read = case.text.get(key), _read(case, name, default)
+            if key in stands and key != own and (case.text.known or key == "rope_pct") and value not in (None, read):
+                text = f"= {shown(value)} is ignored by transformers in this family, which reads {name}: {shown(read)}"
+                return Finding(key, text, "key-ignored", "fault")
+        value = case.text.get(name)  # version 5's name, outside the block of a family that has another name there
+        if name in stands and own in keys and own not in stands and value not in (None, default):
+            text = f"= {shown(value)} is ignored by transformers outside the block in this family, which reads {own}: "
+            return Finding(name, f"{text}{shown(default)}", "key-ignored", "fault")
     return None
 
 
@@ -127,10 +121,6 @@ def sections_of_mrope(case: Case) -> Finding | None:
     if sections != list(family.sections) and sorted(sections) == sorted(family.sections):
         text = f"is {sections}, and this family has {list(family.sections)}: pairs would read the position of another "
         return Finding("mrope_section", f"{text}axis (time, row or column)", "sections-exchanged", "suspicion")
-    interleaved = family.order == "interleaved"
-    if case.given.get("mrope_interleaved", interleaved) != interleaved:
-        text = f"is {case.given['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and "
-        return Finding("mrope_interleaved", f"{text}read so", "order-of-sections", "suspicion")
     return None
 
 
@@ -152,19 +142,6 @@ def width_of_releases(case: Case) -> Finding | None:
     text = f"is {own}, and released models of this family have heads of {width} channels ({example}), whatever the "
     text += "stream's width over the number of heads is"
     return Finding("head_dim", text, "head-width-of-releases", "suspicion")
-
-
-def head_width(case: Case) -> Finding | None:
-    """A width next to qk_rope_head_dim, which the rotary module of some classes takes first."""
-    text, family, other = case.text, case.family, case.text.get("head_dim")
-    if not family.head_dim_first or other is None:
-        return None
-    share, read = case.values.get("partial_rotary_factor", 1.0), text.get("qk_rope_head_dim", family.head_dim)
-    wide = int(other * share) if is_count(other) and is_number(share, 0) else None
-    if read in (other, wide):
-        return None
-    said = f"= {shown(other)} is not the width that is rotated, qk_rope_head_dim = {shown(read)}; the rotary module of "
-    return Finding("head_dim", f"{said}transformers takes head_dim", "head-width-differs", "fault")
 
 
 def stranger(facts: ModelFacts) -> Finding | None:
@@ -229,16 +206,6 @@ def layout_key(facts: ModelFacts) -> Finding | None:
     said = f"is not read by the code of this family, whose layout is {text.rotation.layout!r}"
     agrees = value == (text.rotation.layout == "interleaved")
     return Finding("rope_interleave", said, "layout-key-ignored", "note" if agrees else "fault")
-
-
-def blocks_of_kinds(facts: ModelFacts) -> Finding | None:
-    """A block for each kind of layers, in a family whose code reads one."""
-    text = facts.text
-    nested = any(len(block.target) > 1 for block in facts.blocks)
-    if not nested or not text.known or text.rotation.kinds or text.rotation.nested:
-        return None
-    said = "has a block for each kind of layers, which the code of this family in transformers does not read"
-    return Finding("rope_parameters", said, "blocks-of-kinds-ignored", "fault")
 
 
 def scaling_unread(facts: ModelFacts) -> Finding | None:
@@ -335,20 +302,21 @@ def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]
     if any(len(block.target) > 1 for block in blocks):  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} | {n for names in OUTSIDE.values() for n in names}
     read = [block.effective for block in blocks if block.values is not None]
+    bases = {values.get("rope_theta") for values in read} - {None}
+    known = _keys_of_family(text.family) if text.known or is_non_rotary(text.family) else None
     for key, value in text.items():
         if key in used or value in (None, False, [], {}):
             continue
         if read and all(values.get(key) == value for values in read):
             continue
-        finding = _on_key(text, key, value, {values.get("rope_theta") for values in read} - {None})
+        finding = _on_key(text, key, value, bases, known)
         if finding is not None:
             yield finding
 
 
-def _on_key(text: TextConfig, key: str, value: Any, bases: set[Any]) -> Finding | None:
+def _on_key(text: TextConfig, key: str, value: Any, bases: set[Any], known: set[str] | None) -> Finding | None:
     """One key that is not read: misspelt, another base, another length, or about positions."""
-    has_code = text.known or is_non_rotary(text.family)
-    near = nearest_key(text, key) if has_code else None
+    near = None if known is None else _nearest(key, known)
     if near is not None and text.get(near) != value:
         return _misspelt(text.config, key, near)
     if key in _BASES and bases and is_number(value, 1) and value not in bases:
@@ -359,7 +327,7 @@ def _on_key(text: TextConfig, key: str, value: Any, bases: set[Any]) -> Finding 
         return Finding(key, "looks like a key for positions, but this model type does not read it", "key-unread")
     longest = max_length(text)
     differs = key in OTHER_LENGTHS and is_count(value, TOKENS) and longest is not None and value != longest
-    if not differs or (has_code and not text.known):
+    if not differs or (known is not None and not text.known):
         return None
     said = f"= {value:,} is not read, and {length_key(text)} = {longest:,} is: the file does not say which of the two "
     return Finding(key, f"{said}lengths the model is meant for", "length-unread")
@@ -378,18 +346,17 @@ def _misspelt(config: Config, key: str, near: str) -> Finding:
 _COMMON = {"max_position_embeddings", "num_hidden_layers", "num_attention_heads"}
 _OF_ROTATIONS = {"num_key_value_heads", "head_dim", "sliding_window", "layer_types", "original_max_position_embeddings",
                  "partial_rotary_factor", *BLOCKS}  # fmt: skip
-_LIKENESS = 0.86  # of difflib's ratio, which finds candidates
-_LETTERS = 2  # inserted, deleted or replaced at most; more make another name (max_2d_position_embeddings)
+_LIKENESS = 0.86  # by difflib's ratio
+_LETTERS = 2  # by which the length differs at most; more make another name (max_2d_position_embeddings)
 _CUT = 12  # letters of a key that lacks its last word; shorter ones are names of their own (rope_theta, head_dim)
 _SHORTEST = 7  # letters of a key; shorter names are like too many others
 
 
-def nearest_key(text_config: TextConfig, key: str) -> str | None:
-    """The key of this family that a key is a misspelling of; None where it is a key of another family or like none.
+def _nearest(key: str, known: set[str]) -> str | None:
+    """The one of the known keys that a key is a misspelling of; None where it is another family's or like none.
 
     A longer name with a known one at its begin or end (``vision_rope_theta``) is a name of its own, but for a plural.
     """
-    known = _keys_of_family(text_config.family)
     if len(key) < _SHORTEST or key in known or key in _NEIGHBOURS:
         return None
     longer = [name for name in known if name.startswith(f"{key}_")] if len(key) >= _CUT else []
@@ -398,17 +365,7 @@ def nearest_key(text_config: TextConfig, key: str) -> str | None:
     near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=_LIKENESS)
     if not near or key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"):
         return None
-    return near[0] if _distance(key, near[0]) <= _LETTERS and key not in _keys_of_all() else None
-
-
-def _distance(name: str, known: str) -> int:
-    """Letters to insert, delete or replace to turn one name into another (Levenshtein's distance)."""
-    row = list(range(len(known) + 1))
-    for i, letter in enumerate(name, 1):
-        previous, row[0] = row[0], i
-        for j, known_letter in enumerate(known, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (letter != known_letter))
-    return row[-1]
+    return near[0] if abs(len(key) - len(near[0])) <= _LETTERS and key not in _keys_of_all() else None
 
 
 _NEIGHBOURS = {  # published keys of other meanings that are one or two letters away from a known one
@@ -451,10 +408,10 @@ def _keys_of_all() -> frozenset[str]:
 
 
 OF_BLOCKS: tuple[BlockRule, ...] = (
-    base_key_ignored, share_key_ignored, type_ignored, share_ignored, base_ignored, sections_of_mrope,
-    base_of_all_layers, width_of_releases, head_width,
+    key_ignored, type_ignored, share_ignored, base_ignored, sections_of_mrope,
+    base_of_all_layers, width_of_releases,
 )  # fmt: skip
 OF_CONFIGS: tuple[ConfigRule, ...] = (
-    stranger, levels_differ, layout_key, blocks_of_kinds, scaling_unread, position_type, padding_of_positions,
+    stranger, levels_differ, layout_key, scaling_unread, position_type, padding_of_positions,
     unknown_family, learned_frequencies, dual_chunks,
 )  # fmt: skip

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import gguf
 
-from posenc.hf.limits import CHANNELS
+from posenc.hf.limits import CHANNELS, is_count
 from posenc.hf.sources.gguf_metadata import FACTORS, NO_FACTORS
 from posenc.hf.sources.load import Config
 from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, path_text, printable
@@ -35,7 +35,6 @@ _FLOATS = {0: "f", 1: "e", 28: "d"}  # types of tensors that `struct` reads
 _KEYS, _TENSORS = 2**16, 2**18  # of one file
 _ELEMENTS = 2**21  # of all lists together: 262,144 tokens with types, scores and merges are 1.3 million
 _MOST_READ = 2**16  # bytes of a text, and elements of a list, that a configuration may need
-_ROOM = 2**24  # bytes of all texts that are kept
 _NAME = 2**16 - 1  # bytes of a key, by the format
 _AXES = 4
 _TOKENS = "tokenizer.ggml.tokens"
@@ -56,13 +55,11 @@ class Scanned(NamedTuple):
         fields: its keys but the tokenizer's, with lists and texts of up to 65,536 elements.
         tokens: how many the tokenizer has; None where the file has none.
         factors: of frequencies, by the names of their tensors.
-        shapes: of all tensors, as the file writes them: the axis that lies together in memory comes first.
     """
 
     fields: Config
     tokens: int | None
     factors: dict[str, list[float]]
-    shapes: dict[str, tuple[int, ...]]
 
 
 def metadata_of(path: Path) -> Config:
@@ -72,7 +69,7 @@ def metadata_of(path: Path) -> Config:
         UnreadableFileError: for a file that is no GGUF, is damaged or truncated; it names the path.
         OSError: where it cannot be read.
     """
-    fields, tokens, factors, _ = scanned(path)
+    fields, tokens, factors = scanned(path)
     if tokens is not None:
         fields.setdefault(f"{fields.get('general.architecture')}.vocab_size", tokens)
     return {**fields, **(factors or {NO_FACTORS: True})}
@@ -111,7 +108,7 @@ class _Scan:
     """One pass over the bytes of a file."""
 
     def __init__(self, data: mmap.mmap, length: int) -> None:
-        self.data, self.length, self.at, self.elements, self.room = data, length, 4, 0, _ROOM
+        self.data, self.length, self.at, self.elements = data, length, 4, 0
         version = struct.unpack_from("<I", data, 4)[0]
         self.order = "<" if version & 0xFFFF else ">"  # a version of 3 whose bytes are the other way round
         self.u32, self.u64 = struct.Struct(f"{self.order}I"), struct.Struct(f"{self.order}Q")
@@ -124,19 +121,15 @@ class _Scan:
             if count > most:
                 raise _DamagedError(f"it says that it has {count:,} {what}, more than the limit of {most:,}")
         fields: Config = {}
-        seen, tokens = set[str](), None
+        tokens = None
         for _ in range(keys):
             name = self._name("a key")
-            if name in seen:
-                raise _DamagedError(f"the key {_brief(name)} stands twice")
-            seen.add(name)
             count, value = self._value(name, self._number(self.u32))
             tokens = count if name == _TOKENS else tokens
             if value is not None and not name.startswith("tokenizer."):
                 fields[name] = value
         entries = self._tensors(tensors, fields.get("general.alignment", 32))
-        shapes = {name: tensor.shape for name, tensor in entries.items()}
-        return Scanned(fields, tokens, self._factors(entries), shapes)
+        return Scanned(fields, tokens, self._factors(entries))
 
     def _take(self, size: int) -> int:
         """Where the next ``size`` bytes begin."""
@@ -183,10 +176,7 @@ class _Scan:
     def _text(self) -> str | None:
         size = self._number(self.u64)
         at = self._take(size)
-        if size > min(_MOST_READ, self.room):
-            return None
-        self.room -= size
-        return self.data[at : at + size].decode(errors="replace")
+        return self.data[at : at + size].decode(errors="replace") if size <= _MOST_READ else None
 
     def _texts(self, count: int, is_read: bool) -> list[str | None] | None:
         if is_read:
@@ -204,28 +194,19 @@ class _Scan:
         return None
 
     def _tensors(self, count: int, alignment: Any) -> dict[str, _Tensor]:
-        """The tensors, each of which lies in the file and none on another."""
-        if type(alignment) is not int or not 0 < alignment <= _MOST_READ or alignment & (alignment - 1):
-            raise _DamagedError(f"general.alignment must be a power of two, found {_brief(str(alignment))}")
+        """The tensors, each of which lies in the file: transformers reads one that was downloaded in part."""
+        if not is_count(alignment):
+            raise _DamagedError(f"general.alignment must be a number of bytes, found {_brief(str(alignment))}")
         tensors: dict[str, _Tensor] = {}
         for _ in range(count):
-            name = self._name("a tensor")
-            axes = self._number(self.u32)
-            if name in tensors or axes > _AXES:
-                what = "stands twice" if name in tensors else f"has {axes:,} axes"
-                raise _DamagedError(f"the tensor {_brief(name)} {what}")
+            name, axes = self._name("a tensor"), self._number(self.u32)
+            if axes > _AXES:
+                raise _DamagedError(f"the tensor {_brief(name)} has {axes:,} axes")
             shape = tuple(self._number(self.u64) for _ in range(axes))
-            kind, offset = self._number(self.u32), self._number(self.u64)
-            if offset % alignment:
-                raise _DamagedError(f"the tensor {_brief(name)} is not aligned to {alignment} bytes")
-            tensors[name] = _Tensor(kind, shape, offset)
+            tensors[name] = _Tensor(self._number(self.u32), shape, self._number(self.u64))
         base = -(-self.at // alignment) * alignment
-        end, last = base, ""
-        for name, tensor in sorted(tensors.items(), key=lambda item: item[1].begin):
-            begin = base + tensor.begin
-            if begin < end:
-                raise _DamagedError(f"the tensors {_brief(last)} and {_brief(name)} lie on one another")
-            end, last = begin + _bytes_of(name, tensor), name
+        for name, tensor in tensors.items():
+            end = base + tensor.begin + _bytes_of(tensor)
             if end > self.length:
                 text = f"the tensor {_brief(name)} ends at byte {end:,}, and the file has {self.length:,}"
                 raise _DamagedError(f"{text}: it is truncated")
@@ -247,17 +228,11 @@ class _Scan:
         return factors
 
 
-def _bytes_of(name: str, tensor: _Tensor) -> int:
+def _bytes_of(tensor: _Tensor) -> int:
     """How long a tensor is; 0 for a type that is newer than the package."""
     sizes: dict[int, tuple[int, int]] = {int(kind): size for kind, size in gguf.GGML_QUANT_SIZES.items()}
-    if tensor.kind not in sizes:
-        return 0
-    block, size = sizes[tensor.kind]
-    count = math.prod(tensor.shape)
-    row = tensor.shape[0] if tensor.shape else 1
-    if row % block:
-        raise _DamagedError(f"the tensor {_brief(name)} has rows of {row:,}, no multiple of {block}")
-    return count // block * size
+    block, size = sizes.get(tensor.kind, (1, 0))
+    return math.prod(tensor.shape) // block * size
 
 
 def _brief(name: str) -> str:
