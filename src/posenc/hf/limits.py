@@ -18,7 +18,6 @@ far above what models have, and low enough that everything here ends at once:
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeGuard
 
 from posenc.frequencies.longrope import STOPPED
@@ -47,16 +46,3 @@ def is_number(value: Any, least: float = -LARGEST, most: float = LARGEST, *, abo
 def is_count(value: Any, most: int = TOKENS) -> TypeGuard[int]:
     """Whether ``value`` is an integer in 1..``most``."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-
-
-def nearest_number(value: Any) -> float | int | None:
-    """The number that a string or a float means, an integer where it can be; None where it means none."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() else number

@@ -15,7 +15,7 @@ from posenc.arguments import shown
 from posenc.hf.families import FAMILIES, Family, RotationRules, family_of
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import NotReadError
-from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number
+from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config, dotted
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -155,11 +155,7 @@ def count_at(text_config: TextConfig, key: str, most: int) -> int | None:
     count = text_config.get(key) if key in text_config else text_config.defaults.get(key)
     if count is None or is_count(count, most):
         return count
-    meant = nearest_number(count)
-    advice = f"; write {meant}" if isinstance(meant, int) and is_count(meant, most) else ""
-    raise ValueError(
-        f"{text_config.key_path(key)} must be an integer in 1..{most} or null, found {shown(count)}{advice}"
-    )
+    raise ValueError(f"{text_config.key_path(key)} must be an integer in 1..{most} or null, found {shown(count)}")
 
 
 def single_count_at(text_config: TextConfig, key: str, most: int) -> int | None:
