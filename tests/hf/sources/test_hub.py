@@ -155,18 +155,6 @@ def test_a_slip_in_a_local_path_asks_nobody(server: dict[str, Any]) -> None:
     assert server["asked"] == []
 
 
-@pytest.mark.parametrize("damage", ["blob", "reference", "commit"])
-def test_a_damaged_cache(root: Path, damage: str) -> None:
-    snapshot = cached(root)
-    repository = snapshot.parents[1]
-    if damage == "blob":
-        (repository / "blobs" / "b1").unlink()
-    else:
-        (repository / "refs" / "main").write_bytes(b"\xff\xfe" if damage == "reference" else b"main")
-    with pytest.raises(HubError, match=r"the cache is damaged: .* remove its folder models--org--model"):
-        config_folder(MODEL)
-
-
 def test_a_cache_of_other_files_alone_is_asked_for_its_config(root: Path) -> None:
     (cached(root) / "config.json").unlink()
     with pytest.raises(HubError, match="not in the cache"):

@@ -1,7 +1,7 @@
 """Checks of a checkpoint's files: its configuration, and other files that contradict it.
 
 Compared with the configuration are the tokenizer, the generation settings and other programs' files (params.json,
-GGUF); `tensor_checks` compares the weights.
+GGUF); `tensors` compares the weights.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import equivalent
 from posenc.hf.doctor.report import NOT_READ
-from posenc.hf.doctor.side_files import longest_of, on_side_files
+from posenc.hf.doctor.side_files import on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules import correction_of
@@ -96,7 +97,7 @@ def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
     except (ValueError, OSError) as error:
         yield Finding(path.name, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
         return
-    if rope is None or other is None or _same_spectrum(rope, other, longest_of(read)):
+    if rope is None or other is None or equivalent(other.replace(layout=rope.layout), rope, _GGUF_TOLERANCE):
         return
     text = f"lies in the same folder and means another rotation: {_words(other)}; {CONFIG}: {_words(rope)}"
     keys = None
@@ -116,20 +117,6 @@ def _on_other_window(path: Path, read: RopeConfig) -> Iterator[Finding]:
     if is_count(window, TOKENS) and is_count(other, TOKENS) and window != other:
         text = f"lies in the same folder and has a {key} of {other:,} tokens; {CONFIG}: {window:,}"
         yield Finding(path.name, text, "other-file-differs", "suspicion")
-
-
-def _same_spectrum(first: RoPESpec, second: RoPESpec, longest: int | None) -> bool:
-    """Whether two rotations have the same frequencies and gain, whatever their layouts."""
-    if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
-        return False
-    for length in (1024, longest):
-        a, b = first.spectrum(length), second.spectrum(length)
-        if (
-            any(abs(x - y) > _GGUF_TOLERANCE * y for x, y in zip(a.theta.tolist(), b.theta.tolist(), strict=True))
-            or abs(float(a.gain) / float(b.gain) - 1) > _GGUF_TOLERANCE
-        ):
-            return False
-    return True
 
 
 def _words(rope: RoPESpec) -> str:

@@ -75,8 +75,7 @@ def config_folder(model: HubId) -> Path:
     """The folder of the cache with the config files of a model, which are downloaded where it has none.
 
     Raises:
-        HubError: for no network, a model that does not exist or asks for access, a cache that cannot be read, and
-            where huggingface_hub is missing.
+        HubError: for no network, a model that does not exist or asks for access, and where huggingface_hub is missing.
     """
     cached = cached_folder(model)
     if cached is not None:
@@ -107,21 +106,11 @@ def is_offline() -> bool:
 
 
 def cached_folder(model: HubId) -> Path | None:
-    """The snapshot of a model in the cache if it holds a configuration, else None.
-
-    Raises:
-        HubError: where the cache names a commit and does not have it, or has a link to nothing.
-    """
+    """The snapshot of a model in the cache if it holds a configuration, else None, as in a damaged cache."""
     snapshot = _snapshot(model)
-    if snapshot is None:
-        return None
-    for name in (*MAIN_FILES, INDEX):
-        file = snapshot / name
-        if file.exists():
-            return snapshot if name in MAIN_FILES or not _missing_parts(file) else None
-        if file.is_symlink():
-            raise _broken(model, file, "links to a file that is not there")
-    return None
+    if snapshot is None or any((snapshot / name).exists() for name in MAIN_FILES):
+        return snapshot
+    return snapshot if (snapshot / INDEX).exists() and not _missing_parts(snapshot / INDEX) else None
 
 
 def _snapshot(model: HubId) -> Path | None:
@@ -129,27 +118,17 @@ def _snapshot(model: HubId) -> Path | None:
     repository = cache() / f"models--{model.name.replace('/', '--')}"
     commit = model.revision
     if _COMMIT.fullmatch(commit) is None:
-        reference = repository / "refs" / model.revision
         try:
-            commit = reference.read_text(encoding="ascii").strip()
-        except (FileNotFoundError, NotADirectoryError):
+            commit = (repository / "refs" / model.revision).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
             return None
-        except (OSError, ValueError) as error:
-            raise _broken(model, reference, f"cannot be read: {one_line(error)}") from error
-        if _COMMIT.fullmatch(commit) is None:
-            raise _broken(model, reference, "holds no commit")
-    return repository / "snapshots" / commit
+    return repository / "snapshots" / commit if _COMMIT.fullmatch(commit) else None
 
 
 def _missing_parts(index: Path) -> list[str]:
     """The config files of a pipeline's transformers that are not next to its index."""
     names = [f"{name}/config.json" for name in transformers_of(parts_of(index))]
     return [name for name in names if not (index.parent / name).exists()]
-
-
-def _broken(model: HubId, path: Path, what: str) -> HubError:
-    text = f"{model}: the cache is damaged: {printable(str(path))} {what}; "
-    return HubError(text + f"remove its folder models--{model.name.replace('/', '--')}, and download it again")
 
 
 def _advice(model: HubId) -> str:
