@@ -321,18 +321,6 @@ def _on_numbers(config: Config, translated: Config, block: Config) -> list[Findi
         if text:
             text += "; convert the checkpoint again, or give llama.cpp --rope-freq-base"
             findings.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
-    for name in FACTORS:
-        factors = config.get(name, config.get(name.removesuffix(".weight")))
-        if (
-            name == _SHORT
-            or not isinstance(factors, list)
-            or not all(is_number(factor, SMALLEST) for factor in factors)
-        ):
-            continue
-        if min(factors, default=1.0) < 1 - _ROUNDING:
-            text = f"has {min(factors):.4g} among its factors, which divide the frequencies: below 1 they make a pair "
-            text += "faster, as where the inverse was written"
-            findings.append(Finding(name, text, "gguf-factors-inverted", "suspicion"))
     scaled = block["rope_type"] != "default"
     looked = NO_FACTORS in config
     if kind == "phi3" and looked and not scaled and is_count(longest) and longest > _PHI_SHORT:
@@ -375,4 +363,3 @@ _PHI_SHORT = 4096
 _WINDOWS = {  # families every release of which has layers with a window (llama.cpp knows Gemma 2's by itself)
     "gpt_oss": "every second", "gemma3_text": "five of six", "gemma3n_text": "four of five", "cohere2": "three of four",
 }  # fmt: skip
-_ROUNDING = 1e-3  # of factors in float32
