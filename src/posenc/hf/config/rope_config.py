@@ -246,41 +246,28 @@ class RopeConfig:
         """
         if version is not None:
             check_version(version)
-        old = self.facts.as_read
+        old, reading, ours = self.facts.as_read, self.reading, is_posenc_config(self.config)
         same = all(equivalent(rope, old.get(kind)) for kind, rope in self.rotations.items())
-        if same and (
-            is_posenc_config(self.config)
-            or self.position_schemes
-            or (version is None and self._of_an_engine(self.reading.convention))
-        ):
+        blocks = [] if ours else self.facts.blocks
+        # A rope type or a key of an engine, which writing would spell otherwise.
+        engines = reading.convention in ENGINES or any(of_an_engine(b.effective, reading.convention) for b in blocks)
+        if same and (ours or self.position_schemes or (version is None and engines)):
             return copy.deepcopy(self.config)
-        if is_posenc_config(self.config):
+        if ours:
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
-        text_config = self.text_config
-        longest = None if same else length_after(max_length(text_config), old, self.rotations)
-        text = self._rewritten(text_config, longest) if version is None else self._respelled(text_config, version)
+        text_config, layers, ignore = self.text_config, self.rotations, reading.ignore
+        longest = None if same else length_after(max_length(text_config), old, layers)
+        if version is None:
+            text = write_rotations(text_config, blocks, layers, reading.convention, ignore, longest)
+        else:
+            before = {block.kind: block.values or {} for block in blocks}
+            keys = keys_in_version(version, layers, before, text_config.rotation, reading.convention, ignore)
+            text = {**without_rope(text_config, blocks), **keys}
         if longest is not None:
             text[length_key(text_config)] = longest
         rewritten = with_text_config(self.config, text_config, text)
-        check_meaning(rewritten, self.rotations, self.reading)
+        check_meaning(rewritten, layers, reading)
         return rewritten
-
-    def _of_an_engine(self, name: Convention) -> bool:
-        """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name in ENGINES or any(of_an_engine(block.effective, name) for block in self.facts.blocks)
-
-    def _rewritten(self, text_config: TextConfig, longest: int | None) -> Config:
-        reading = self.reading
-        return write_rotations(
-            text_config, self.facts.blocks, self.rotations, reading.convention, reading.ignore, longest
-        )
-
-    def _respelled(self, text_config: TextConfig, version: int) -> Config:
-        """The text part in the spelling of a version."""
-        rope_blocks, reading = self.facts.blocks, self.reading
-        old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
-        keys = keys_in_version(version, self.rotations, old, text_config.rotation, reading.convention, reading.ignore)
-        return {**without_rope(text_config, rope_blocks), **keys}
 
 
 def rope_config_of(layers: Layers, facts: ModelFacts) -> RopeConfig:
