@@ -14,8 +14,8 @@ from tests.golden import configs
 from tests.test_front_door import LONGEST, lengths_of, walk_of
 
 WAYS = {  # by command and model: the most functions and files, and of those what is no rule
-    ("explain", "Qwen/Qwen3-8B"): (240, 36, 170),
-    ("explain", "google/gemma-3-1b-it"): (240, 36, 170),
+    ("explain", "Qwen/Qwen3-8B"): (245, 36, 175),
+    ("explain", "google/gemma-3-1b-it"): (245, 36, 175),
     ("doctor", "Qwen/Qwen3-8B"): (210, 40, 140),
 }
 
