@@ -72,10 +72,6 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
     ({"layout-key-ignored"}, "the other layout", llama({}, rope_scaling=None, rope_interleave=True)),
     (
-        {"su-fails"}, "the first name of longrope",
-        {**PHI, "rope_scaling": {**FACTORS, "type": "su"}},
-    ),
-    (
         {"original-length-ignored"}, "an original length in the block alone",
         {
             **{key: value for key, value in PHI.items() if not key.startswith("original")},
@@ -100,10 +96,8 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"model_type": "gemma4_text", "head_dim": 64, "rope_parameters": DEFAULT_ROPE},
     ),
     ({"unreadable"}, "fewer kinds than layers", llama({}, num_hidden_layers=4, layer_types=["full_attention"] * 3)),
-    ({"key-of-another-family"}, "keys of GPT-2 in a Llama", llama({}, n_positions=4096)),
     ({"key-misspelt"}, "a misspelt base", llama({}, rope_thetta=1e6)),
     ({"key-misspelt"}, "a misspelt block", llama({}, rope_scailing=LINEAR)),
-    ({"base-unread"}, "another base under a key that nobody reads", llama({}, rotary_base=1e6)),
     ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),
     (
         {"block-of-no-layer"}, "a block for layers that there are not",
@@ -184,5 +178,4 @@ MENDED = {  # of the planted, those that a correction mends for certain, and the
     "linear over llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "llama3 lost": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "the key of another family": {**NEOX, "rotary_emb_base": 5e5},
-    "the first name of longrope": {**PHI, "rope_scaling": FACTORS},
 }

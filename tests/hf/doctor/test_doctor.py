@@ -35,10 +35,6 @@ def test_what_releases_have_is_no_finding(name: str, config: Config) -> None:
     assert name not in {item.name for item in report.findings}
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len(PLANTED) >= 25
-
-
 @pytest.mark.parametrize(("name", "config"), NOTED, ids=[name for name, _ in NOTED])
 def test_notes_are_no_alarm(name: str, config: Config) -> None:
     report = examine(config)
@@ -57,15 +53,9 @@ def test_what_can_be_mended_is(what: str) -> None:
     assert equivalent(read_rope(mended).rope, read_rope(MENDED[what]).rope)
 
 
-# Real checkpoints whose blocks transformers does not obey, or whose frequencies depend on the length.
-TRUE = {
-    "phi-3-mini-128k, first spelling": {"su-fails"},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_real_checkpoints_raise_no_false_alarm(name: str) -> None:
-    assert examine(CHECKPOINTS[name][0]).names() == TRUE.get(name, set())
+    assert examine(CHECKPOINTS[name][0]).names() == set()
 
 
 def folder(path: Path, **files: Any) -> Path:

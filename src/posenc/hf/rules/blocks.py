@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA
-from posenc.hf.config.rope_keys import ALL, OUTSIDE, SCALED_FROM, at
+from posenc.hf.config.rope_keys import ALL, OUTSIDE, SCALED_FROM
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import max_length
@@ -508,15 +508,6 @@ def long_factors(case: Case) -> Finding | None:
     return Finding("long_factor", f"{text}original length only the gain changes there", "long-factors-unused")
 
 
-def su_fails(case: Case) -> Finding | None:
-    """Phi-3's first name of longrope: a published file ends in an error of version 5."""
-    spelled = [at(case.text.config, path) for path in case.block.sources.get("rope_type", ())]
-    if case.text.model_type != "phi3" or "su" not in spelled:
-        return None
-    text = "'su' fails in transformers 5.23 unless the block holds original_max_position_embeddings"
-    return Finding("rope_type", text, "su-fails", "fault")
-
-
 def original_ignored(case: Case) -> Finding | None:
     """An original length in the block alone, where Phi-3's class takes its own."""
     outside = (_ORIGINAL,) in case.block.sources.get(_ORIGINAL, ())
@@ -635,15 +626,13 @@ OF_BLOCKS: tuple[BlockRule, ...] = (
     linear_over_llama_3, scaling_lost, recipe_differs, share_lost, original_missing, original_declared,
     original_below_releases, original_not_below, declared_beyond_releases, factor_and_lengths, length_of_linear,
     mscale_alone, mscale_of_latent, mscale_without_latent, attn_factor, gain_in_engines,
-    gain_of_another_factor, on_short_prompts, lists_swapped, long_factors, su_fails, original_ignored,
+    gain_of_another_factor, on_short_prompts, lists_swapped, long_factors, original_ignored,
     length_dependent, alpha_ignored, engine_keys, engine_lengths, version_5_spelling,
 )  # fmt: skip
 FIXES: dict[str, tuple[Fix, bool]] = {
     **dict.fromkeys(("base-lost", "linear-over-llama3", "scaling-lost"), (_llama_3, True)),
     "share-lost": (_released_share, False),
     "version-5-spelling": (_both_spellings, True),
-    **dict.fromkeys(
-        ("key-ignored", "original-length-ignored", "su-fails", "alpha-ignored", "share-ignored"), (_one_version, True)
-    ),
+    **dict.fromkeys(("key-ignored", "original-length-ignored", "alpha-ignored", "share-ignored"), (_one_version, True)),
 }
 """By the name of a finding: the keys that resolve it, and whether they are certain."""

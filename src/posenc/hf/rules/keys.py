@@ -22,11 +22,6 @@ from posenc.hf.rules.case import BlockRule, Case, ConfigRule, in_block
 from posenc.hf.rules.releases import WIDTHS, release_like
 from posenc.hf.sources.load import Config
 
-_SAME = {
-    "n_embd": "hidden_size", "d_model": "hidden_size", "n_head": "num_attention_heads",
-    "n_heads": "num_attention_heads", "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings",
-}  # fmt: skip
-_NATIVE_KEYS = {"dbrx": ("d_model", "n_heads"), "nomic_bert": tuple(_SAME)}
 _AS_RELEASED = ("minimax", "minimax_m3_vl_text")  # whose released files have a rotary_dim that transformers ignores
 FIXED = ("gptj", "codegen", "esm")  # rotate by frequencies of their own code, which reads no block (transformers 5.23)
 
@@ -142,21 +137,6 @@ def width_of_releases(case: Case) -> Finding | None:
     text = f"is {own}, and released models of this family have heads of {width} channels ({example}), whatever the "
     text += "stream's width over the number of heads is"
     return Finding("head_dim", text, "head-width-of-releases", "suspicion")
-
-
-def stranger(facts: ModelFacts) -> Finding | None:
-    """A size under another family's name: three published files."""
-    text = facts.text
-    if not text.known or text.rotation.fixed:
-        return None
-    for name, own in _SAME.items():
-        value = text.get(name)
-        if value is None or name in _NATIVE_KEYS.get(text.model_type, ()) or text.get(own) == value:
-            continue
-        said = f"= {shown(value)} is another family's key, and transformers does not read it in this one: it reads "
-        said += f"{own}, which is {'missing' if text.get(own) is None else shown(text.get(own))}"
-        return Finding(name, said, "key-of-another-family", "suspicion")
-    return None
 
 
 def levels_differ(facts: ModelFacts) -> Finding | None:
@@ -286,7 +266,6 @@ def dual_chunks(facts: ModelFacts) -> Finding | None:
 
 
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
-_BASES = {"rope_base", "rotary_base", "rotary_theta", "rope_embedding_base", "rotary_embedding_base"}
 _UNDERSTOOD = {
     "alibi", "no_rope_layer_interval", "no_rope_layers", "qk_rope_head_dim", "rope_interleave", "rotary", *BLOCKS,
 }  # fmt: skip
@@ -302,27 +281,22 @@ def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]
     if any(len(block.target) > 1 for block in blocks):  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} | {n for names in OUTSIDE.values() for n in names}
     read = [block.effective for block in blocks if block.values is not None]
-    bases = {values.get("rope_theta") for values in read} - {None}
     known = _keys_of_family(text.family) if text.known or is_non_rotary(text.family) else None
     for key, value in text.items():
         if key in used or value in (None, False, [], {}):
             continue
         if read and all(values.get(key) == value for values in read):
             continue
-        finding = _on_key(text, key, value, bases, known)
+        finding = _on_key(text, key, value, known)
         if finding is not None:
             yield finding
 
 
-def _on_key(text: TextConfig, key: str, value: Any, bases: set[Any], known: set[str] | None) -> Finding | None:
-    """One key that is not read: misspelt, another base, another length, or about positions."""
+def _on_key(text: TextConfig, key: str, value: Any, known: set[str] | None) -> Finding | None:
+    """One key that is not read: misspelt, another length, or about positions."""
     near = None if known is None else _nearest(key, known)
     if near is not None and text.get(near) != value:
         return _misspelt(text.config, key, near)
-    if key in _BASES and bases and is_number(value, 1) and value not in bases:
-        said = f"= {shown(value)} is not read for this model type, and the base that is read is "
-        said += " and ".join(sorted(map(shown, bases)))
-        return Finding(key, said, "base-unread", "suspicion" if text.known else "note")
     if _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
         return Finding(key, "looks like a key for positions, but this model type does not read it", "key-unread")
     longest = max_length(text)
@@ -412,6 +386,6 @@ OF_BLOCKS: tuple[BlockRule, ...] = (
     base_of_all_layers, width_of_releases,
 )  # fmt: skip
 OF_CONFIGS: tuple[ConfigRule, ...] = (
-    stranger, levels_differ, layout_key, scaling_unread, position_type, padding_of_positions,
+    levels_differ, layout_key, scaling_unread, position_type, padding_of_positions,
     unknown_family, learned_frequencies, dual_chunks,
 )  # fmt: skip
