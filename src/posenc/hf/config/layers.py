@@ -7,7 +7,8 @@ Source: transformers 5.23, the attention of each family; held against live modul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from posenc.arguments import shown
 from posenc.frequencies.rotation import RoPESpec
@@ -41,7 +42,6 @@ from posenc.hf.families.family import CHUNKED as CHUNKED
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number
 
 if TYPE_CHECKING:
-    from posenc.hf.config.facts import ModelFacts  # which asks for layers
     from posenc.rotary.mrope import MRoPE
     from posenc.rotary.rope import RoPE
 
@@ -386,7 +386,21 @@ class LayerFacts(_LayerFields):
         return None if self.spec is None else built(self.spec)
 
 
-def facts_of_layers(facts: ModelFacts) -> tuple[tuple[LayerFacts, ...], tuple[LayerFacts, ...]]:
+class Read(Protocol):
+    """What layers need of `ModelFacts`, which asks for them."""
+
+    @property
+    def text(self) -> TextConfig: ...
+    @property
+    def rotations(self) -> Mapping[str, Rotation | None]: ...
+    @property
+    def layer_kinds(self) -> list[str]: ...
+    @property
+    def unrotated(self) -> frozenset[int]: ...
+    def softmax_factor(self, rotation: Rotation | None) -> float: ...
+
+
+def facts_of_layers(facts: Read) -> tuple[tuple[LayerFacts, ...], tuple[LayerFacts, ...]]:
     """What each layer has, and each kind of them once.
 
     Raises:
@@ -417,7 +431,7 @@ def _forced(text_config: TextConfig) -> list[int]:
 
 
 def _facts(
-    facts: ModelFacts, text_config: TextConfig, kind: str, unrotated: bool, base: float | None, forced: bool
+    facts: Read, text_config: TextConfig, kind: str, unrotated: bool, base: float | None, forced: bool
 ) -> LayerFacts:
     attention = text_config.family.attention
     if kind in NO_ATTENTION or attention.direction == "none":
@@ -492,9 +506,7 @@ def _softcap(text_config: TextConfig, default: float | None) -> float | None:
     return None if cap is None else float(cap)
 
 
-def _rotation(
-    facts: ModelFacts, text_config: TextConfig, kind: str, base: float | None, forced: bool
-) -> Rotation | None:
+def _rotation(facts: Read, text_config: TextConfig, kind: str, base: float | None, forced: bool) -> Rotation | None:
     """What rotates a layer of this kind, if it is none that its number exempts."""
     layers = facts.rotations
     if forced:
@@ -515,7 +527,7 @@ def _rotation(
     return None
 
 
-def _scale(facts: ModelFacts, text_config: TextConfig, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
+def _scale(facts: Read, text_config: TextConfig, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
     """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
     config = text_config.config
     if rule in ("attention_multiplier", "query_pre_attn_scalar"):
@@ -537,7 +549,7 @@ def _scale(facts: ModelFacts, text_config: TextConfig, kind: str, rope: Rotation
     return float((width / 2 if rule == "half" else width) ** -0.5)
 
 
-def _width(facts: ModelFacts, text_config: TextConfig) -> int | None:
+def _width(facts: Read, text_config: TextConfig) -> int | None:
     """Channels of a head in a layer that does not rotate."""
     widths = [text_rope(rope).head_dim for rope in facts.rotations.values() if rope is not None]
     if widths:

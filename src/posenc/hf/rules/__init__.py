@@ -12,18 +12,13 @@ the end of the file, and a line into the table of tests/hf/rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.findings import Finding
 from posenc.hf.rules import blocks, keys, layers
-from posenc.hf.rules.case import case_of, has_remote_code, with_keys
+from posenc.hf.rules.case import Read, case_of, has_remote_code, with_keys
 from posenc.hf.sources.load import Config
-
-if TYPE_CHECKING:
-    from posenc.hf.config.rope_config import RopeConfig
 
 
 def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
@@ -56,7 +51,7 @@ _OF_TRANSFORMERS = {  # findings on what transformers does with a key, which no 
 }  # fmt: skip
 
 
-def correction_of(read: RopeConfig, finding: Finding) -> tuple[Config | None, bool]:
+def correction_of(read: Read, finding: Finding) -> tuple[Config | None, bool]:
     """Keys of the text part to write, and whether they are certain; (None, False) where there are none.
 
     A correction is accepted only if a second reading no longer reports the finding, and no other alarm.
@@ -73,7 +68,7 @@ def correction_of(read: RopeConfig, finding: Finding) -> tuple[Config | None, bo
     return None, False
 
 
-def _resolves(read: RopeConfig, keys_to_write: Config, finding: Finding) -> bool:
+def _resolves(read: Read, keys_to_write: Config, finding: Finding) -> bool:
     """Whether with these keys the finding is gone, and no new alarm has come."""
     try:
         again = read.like(with_keys(read, keys_to_write))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA
@@ -14,13 +13,10 @@ from posenc.hf.config.text_config import max_length
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.rules.case import BlockRule, Case, Fix, changed_keys, in_block, keys_for, single
+from posenc.hf.rules.case import BlockRule, Case, Fix, Read, changed_keys, in_block, keys_for, single
 from posenc.hf.rules.releases import LONGEST, SHARES, is_llama_3, release_like
 from posenc.hf.rules.releases import TRAINED as TRAINED_AT
 from posenc.hf.sources.load import Config
-
-if TYPE_CHECKING:
-    from posenc.hf.config.rope_config import RopeConfig
 
 _ORIGINAL, _DECLARED = "original_max_position_embeddings", "max_position_embeddings"
 _UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has both lengths and no scaling
@@ -127,7 +123,7 @@ def length_beyond_base(case: Case) -> Finding | None:
     return Finding(_DECLARED, text, "length-beyond-base")
 
 
-def _llama_3(read: RopeConfig) -> Config | None:
+def _llama_3(read: Read) -> Config | None:
     """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
     from posenc.hf.sources.presets import preset
 
@@ -220,7 +216,7 @@ def share_lost(case: Case) -> Finding | None:
 _SHORTEST_RELEASE = 4096  # tokens
 
 
-def _released_share(read: RopeConfig) -> Config | None:
+def _released_share(read: Read) -> Config | None:
     rope, (share, _) = single(read), SHARES.get(read.model_type, (1.0, ""))
     return None if rope is None or share == 1 else keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * share)))
 
@@ -603,17 +599,17 @@ def version_5_spelling(case: Case) -> Finding | None:
     return Finding("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 
-def _both_spellings(read: RopeConfig) -> Config | None:
+def _both_spellings(read: Read) -> Config | None:
     both = _keys_of_version(read, 4)
     return both and {key: value for key, value in both.items() if key != "rope_parameters"}
 
 
-def _one_version(read: RopeConfig) -> Config | None:
+def _one_version(read: Read) -> Config | None:
     """Keys that the other version of transformers reads."""
     return _keys_of_version(read, 5)
 
 
-def _keys_of_version(read: RopeConfig, version: int) -> Config | None:
+def _keys_of_version(read: Read, version: int) -> Config | None:
     """Keys of another version of transformers that mean the same."""
     try:
         return changed_keys(read, read.to_config(version=version))

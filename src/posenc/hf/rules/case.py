@@ -7,8 +7,8 @@ in its docstring where the mistake was met: a public thread, or a published file
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
@@ -20,8 +20,25 @@ from posenc.hf.families.family import RotationRules
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 
-if TYPE_CHECKING:  # which imports these for its findings
-    from posenc.hf.config.rope_config import RopeConfig
+
+class Read(Protocol):
+    """A config as `posenc.hf.config.rope_config` reads it, as far as corrections need it: that file imports these."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def rotations(self) -> Mapping[str, Rotation | None]: ...
+    @property
+    def rotation(self) -> Rotation: ...
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+    @property
+    def text_config(self) -> TextConfig: ...
+    @property
+    def model_type(self) -> str: ...
+    def with_rope(self, rope: Rotation | Mapping[str, Rotation | None] | None) -> Read: ...
+    def like(self, config: Any) -> Read: ...
+    def to_config(self, version: int | None = None) -> Config: ...
 
 
 class Case(NamedTuple):
@@ -54,7 +71,7 @@ class Case(NamedTuple):
 
 BlockRule = Callable[[Case], Finding | None]
 ConfigRule = Callable[[ModelFacts], Finding | None]
-Fix = Callable[["RopeConfig"], "Config | None"]
+Fix = Callable[[Read], "Config | None"]
 
 
 def case_of(facts: ModelFacts, block: RopeBlock, rope: Rotation) -> Case:
@@ -80,19 +97,19 @@ def has_remote_code(config: Config) -> bool:
     return bool(config.get("auto_map")) and not is_posenc_config(config)
 
 
-def text_path(read: RopeConfig) -> str:
+def text_path(read: Read) -> str:
     """The path of the text part in its file; "" where it is the whole."""
     return ".".join(read.text_config.path)
 
 
-def with_keys(read: RopeConfig, keys: Config) -> Config:
+def with_keys(read: Read, keys: Config) -> Config:
     """The whole configuration with these keys in its text part; null removes one."""
     text_config = read.text_config
     text = {key: value for key, value in {**text_config.config, **keys}.items() if key not in keys or value is not None}
     return with_text_config(read.config, text_config, text)
 
 
-def changed_keys(read: RopeConfig, config: Config) -> Config:
+def changed_keys(read: Read, config: Config) -> Config:
     """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
     before, after = read.text_config.config, config
     for name in read.text_config.path:
@@ -101,13 +118,13 @@ def changed_keys(read: RopeConfig, config: Config) -> Config:
     return {**new, **{key: None for key in before if key not in after}}
 
 
-def single(read: RopeConfig) -> RoPESpec | None:
+def single(read: Read) -> RoPESpec | None:
     """The rotation, where all layers that rotate have the same."""
     ropes = [rope for rope in read.rotations.values() if rope is not None]
     return text_rope(ropes[0]) if len(ropes) == 1 else None
 
 
-def keys_for(read: RopeConfig, rope: RoPESpec | None) -> Config | None:
+def keys_for(read: Read, rope: RoPESpec | None) -> Config | None:
     """The keys that give all layers this rotation; None where a configuration cannot say it."""
     if rope is None:
         return None
