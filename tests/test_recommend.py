@@ -392,6 +392,19 @@ def test_a_command_that_measures_gets_the_folder_of_a_config_file(tmp_path: Path
         assert shlex.split(check)[2] == str(folder)
 
 
+@pytest.mark.parametrize("name", ["", "Qwen/Qwen3-8B"])
+def test_a_check_names_no_folder_that_has_no_weights(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lone config.json, and a name of the Hub, are nothing that posenc extend could measure."""
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen3-8B"]))
+    checkpoint, _ = read_checkpoint(Path("config.json"), name)
+    assert checkpoint.weights == "MODEL"
+    Path("model.safetensors").touch()
+    assert read_checkpoint(Path("config.json"))[0].weights == "."
+
+
 def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answers = iter(["checkpoint", "", "", "vllm", "4,096", "16384"])
     monkeypatch.setattr("builtins.input", lambda question: next(answers))

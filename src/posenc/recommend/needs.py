@@ -76,8 +76,11 @@ class Checkpoint:
 
     @property
     def weights(self) -> str:
-        """What a command that measures takes: the folder of a config.json, else ``path``."""
-        return str(Path(self.path).parent) if self.path.endswith(".json") else self.path
+        """What a command that measures takes: a folder or a GGUF file; "MODEL": neither was given."""
+        path = Path(self.path)
+        folder = path.parent if path.suffix == ".json" else path
+        lone = folder == Path() and not any((*folder.glob("*.safetensors"), *folder.glob("*.bin")))
+        return str(folder) if folder.exists() and not lone else "MODEL"
 
 
 @dataclass(frozen=True)
