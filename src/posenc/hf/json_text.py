@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, NamedTuple
 
 Path = tuple[str, ...]
 REMOVED = object()
@@ -21,23 +20,13 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-@dataclass
-class _Member:
+class _Member(NamedTuple):
     """A key of an object: where the key begins, and where its value begins and ends."""
 
     key: str
     begin: int
     value: int
     end: int
-
-
-@dataclass
-class _Object:
-    """An object of the text: its braces, and its members in order."""
-
-    begin: int
-    end: int = 0
-    members: list[_Member] = field(default_factory=list)
 
 
 def edited(text: str, changes: Mapping[Path, Any]) -> str:
@@ -55,76 +44,63 @@ def edited(text: str, changes: Mapping[Path, Any]) -> str:
     '{"a": 1e-6, "b": {"c": 3}, "d": [1, 2]}'
     """
     for path, value in changes.items():
-        text = _with(text, path, value)
+        text = _edited_at(text, _behind_space(text, 0), path, value)
     return text
 
 
-def _with(text: str, path: Path, value: Any) -> str:
-    start = _skip(text, 0)
-    current = _object_at(text, start)
-    for depth, name in enumerate(path[:-1]):
-        members = [member for member in current.members if member.key == name]
-        if not members or text[members[-1].value] != "{":
-            if value is REMOVED:
-                return text
-            inner: Any = value
-            for key in reversed(path[depth + 1 :]):
-                inner = {key: inner}
-            if members and text[members[-1].value : members[-1].end] != "null":
-                raise ValueError(f"{'.'.join(path[: depth + 1])} must be an object to hold {path[-1]}")
-            return _put(text, current, name, inner)
-        current = _object_at(text, members[-1].value)
-    return _put(text, current, path[-1], value)
-
-
-def _put(text: str, current: _Object, key: str, value: Any) -> str:
-    """Set, add or remove a key of an object."""
-    present = [member for member in current.members if member.key == key]
+def _edited_at(text: str, begin: int, path: Sequence[str], value: Any) -> str:
+    """The text with another value at a path from the object whose brace stands at ``begin``."""
+    members, end = _object_at(text, begin)
+    name, *deeper = path
+    present = [member for member in members if member.key == name]
+    if deeper and present and text[present[-1].value] == "{":
+        return _edited_at(text, present[-1].value, deeper, value)
     if value is REMOVED:
-        for member in reversed(present):
-            text = _without(text, current, member)
-            current = _object_at(text, current.begin)
-        return text
-    unit, margin = _layout(text, current)
+        return text if deeper or not present else _without(text, begin, name)
+    if deeper and present and text[present[-1].value : present[-1].end] != "null":
+        raise ValueError(f"{name} must be an object to hold {deeper[0]}")
+    for key in reversed(deeper):
+        value = {key: value}
+    unit, margin = _layout(text, begin, members)
     for member in reversed(present):  # a key that stands twice with one value changes in both places
         flat = "\n" not in text[member.value : member.end] and text[member.value] in "{["
-        new = _dumped(value, "" if flat else unit, margin)
-        text = f"{text[: member.value]}{new}{text[member.end :]}"
+        text = f"{text[: member.value]}{_dumped(value, '' if flat else unit, margin)}{text[member.end :]}"
     if present:
         return text
-    line = f"{json.dumps(key, ensure_ascii=False)}: {_dumped(value, unit, margin)}"
-    if current.members:
-        at = current.members[-1].end
+    line = f"{json.dumps(name, ensure_ascii=False)}: {_dumped(value, unit, margin)}"
+    if members:
+        at = members[-1].end
         separator = f",\n{margin}" if unit else ", "
         return f"{text[:at]}{separator}{line}{text[at:]}"
     content = f"\n{margin}{line}\n{margin[len(unit) :]}" if unit else line
-    return f"{text[: current.begin + 1]}{content}{text[current.end - 1 :]}"
+    return f"{text[: begin + 1]}{content}{text[end - 1 :]}"
 
 
-def _without(text: str, current: _Object, member: _Member) -> str:
-    index = current.members.index(member)
-    if index + 1 < len(current.members):
-        return text[: member.begin] + text[current.members[index + 1].begin :]
-    if index:
-        return text[: current.members[index - 1].end] + text[member.end :]
-    return text[: current.begin + 1] + text[current.end - 1 :]
+def _without(text: str, begin: int, name: str) -> str:
+    """The text without a key of an object, and without one of the commas around it."""
+    members, end = _object_at(text, begin)
+    at = next((at for at, member in enumerate(members) if member.key == name), None)
+    if at is None:
+        return text
+    if at + 1 < len(members):
+        start, stop = members[at].begin, members[at + 1].begin
+    else:
+        start, stop = (members[at - 1].end, members[at].end) if at else (begin + 1, end - 1)
+    return _without(text[:start] + text[stop:], begin, name)  # which may stand twice
 
 
-def _layout(text: str, current: _Object) -> tuple[str, str]:
+def _layout(text: str, begin: int, members: Sequence[_Member]) -> tuple[str, str]:
     """The unit of indentation ("" for an object on one line), and the margin of the object's keys."""
-    line = text.rfind("\n", 0, current.begin) + 1
-    outer = _SPACE.match(text[line : current.begin]) or re.match("", "")
-    assert outer is not None
-    if not current.members:  # as its surroundings
+    line = text.rfind("\n", 0, begin) + 1
+    outer = text[line : min(begin, _behind_space(text, line))]
+    if not members:  # as its surroundings
         unit = "  " if "\n" in text else ""
-        return unit, outer.group() + unit
-    first = current.members[0].begin
-    begin = text.rfind("\n", 0, first) + 1
-    if begin <= current.begin:
+        return unit, outer + unit
+    first = text.rfind("\n", 0, members[0].begin) + 1
+    if first <= begin:
         return "", ""
-    margin = text[begin:first]
-    unit = margin.removeprefix(outer.group()) if margin.startswith(outer.group()) else "  "
-    return unit or "  ", margin
+    margin = text[first : members[0].begin]
+    return (margin.removeprefix(outer) if margin.startswith(outer) else "") or "  ", margin
 
 
 def _dumped(value: Any, unit: str, margin: str) -> str:
@@ -133,25 +109,24 @@ def _dumped(value: Any, unit: str, margin: str) -> str:
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", f"\n{margin}")
 
 
-def _skip(text: str, at: int) -> int:
+def _behind_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     assert match is not None
     return match.end()
 
 
-def _object_at(text: str, begin: int) -> _Object:
-    """The object whose brace stands at ``begin``; its values are passed over, not looked into."""
+def _object_at(text: str, begin: int) -> tuple[list[_Member], int]:
+    """The members of the object whose brace stands at ``begin``, and its end; values are passed over."""
     if begin >= len(text) or text[begin] != "{":
         raise ValueError("the text must hold a JSON object")
-    result = _Object(begin)
-    at = _skip(text, begin + 1)
+    members: list[_Member] = []
+    at = _behind_space(text, begin + 1)
     while text[at] != "}":
         if text[at] == ",":
-            at = _skip(text, at + 1)
+            at = _behind_space(text, at + 1)
         key, after = scanstring(text, at + 1, False)
-        value = _skip(text, _skip(text, after) + 1)
+        value = _behind_space(text, _behind_space(text, after) + 1)
         _, end = _DECODER.raw_decode(text, value)
-        result.members.append(_Member(key, at, value, end))
-        at = _skip(text, end)
-    result.end = at + 1
-    return result
+        members.append(_Member(key, at, value, end))
+        at = _behind_space(text, end)
+    return members, at + 1
