@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +83,23 @@ class _Layer(NamedTuple):
         return ValueError(f"cache: layer {self.number}: {reason}")
 
 
+class EditOptions(TypedDict, total=False):
+    """What `CacheEditor.keep` and `CacheEditor.drop` take besides the indices.
+
+    Attributes:
+        positions: of the tokens in the cache, ``(tokens,)``, ``(rows | 1, tokens)`` or one a head, or a list with one a
+            layer. Default: they count from 0; after an edit that left gaps they must be given.
+        attention_mask: ``(rows, tokens)``, 1 at real tokens, of rows with padding, whose positions must be given.
+        close_up: whether the tokens that stay move together, to positions 0 … count − 1 (padding not counted). Else
+            they stay where they are, and the ``position_ids`` of tokens to come are the caller's: those that they would
+            have had.
+    """
+
+    positions: ByLayer | None
+    attention_mask: Tensor | None
+    close_up: bool
+
+
 class CacheEditor:
     """Edits the caches of one model of transformers.
 
@@ -105,27 +122,14 @@ class CacheEditor:
         if not any(layer.rotation is not None for layer in self.facts.layers):
             raise ValueError(f"model: no layer of {type(model).__name__} rotates, or its layers are not known")
 
-    def keep(
-        self,
-        cache: Cache,
-        indices: ByLayer,
-        *,
-        positions: ByLayer | None = None,
-        attention_mask: Tensor | None = None,
-        close_up: bool = False,
-    ) -> Tensor | list[Tensor | None]:
+    def keep(self, cache: Cache, indices: ByLayer, **options: Unpack[EditOptions]) -> Tensor | list[Tensor | None]:
         """Forget all tokens but some: later calls are those under a mask that hides the others.
 
         Args:
             cache: a `DynamicCache` of this model, with or without layers of a window.
             indices: of tokens, each once: ``(count,)`` for all rows, ``(rows, count)`` row by row, or
                 ``(rows, key heads, count)`` head by head; or a list with one a layer, None where a layer stays whole.
-            positions: of the tokens in the cache, ``(tokens,)``, ``(rows | 1, tokens)`` or one a head, or a list with
-                one a layer. Default: they count from 0; after an edit that left gaps they must be given.
-            attention_mask: ``(rows, tokens)``, 1 at real tokens, of rows with padding, whose positions must be given.
-            close_up: whether the tokens that stay move together, to positions 0 … count − 1 (padding not counted).
-                Else they stay where they are, and the ``position_ids`` of tokens to come are the caller's: those that
-                they would have had.
+            options: see `EditOptions`.
 
         Returns:
             Positions of the tokens that stay, in the form of ``indices``: ``(rows | 1, count)``, one a head, or a list.
@@ -135,19 +139,11 @@ class CacheEditor:
                 chunks, indexers, quantised and static caches), or whose window has forgotten a token that stays; where
                 keys are to move and cannot. The cache is then as it was.
         """
-        return self._edit(cache, indices, positions, attention_mask, close_up, dropped=False)
+        return self._edit(cache, indices, dropped=False, **options)
 
-    def drop(
-        self,
-        cache: Cache,
-        indices: ByLayer,
-        *,
-        positions: ByLayer | None = None,
-        attention_mask: Tensor | None = None,
-        close_up: bool = False,
-    ) -> Tensor | list[Tensor | None]:
+    def drop(self, cache: Cache, indices: ByLayer, **options: Unpack[EditOptions]) -> Tensor | list[Tensor | None]:
         """Forget some tokens; the opposite of `keep`."""
-        return self._edit(cache, indices, positions, attention_mask, close_up, dropped=True)
+        return self._edit(cache, indices, dropped=True, **options)
 
     @torch.no_grad()
     def join(self, cache: Cache, prefix: Cache, *, start: int | None = None) -> None:
@@ -192,15 +188,9 @@ class CacheEditor:
 
     @torch.no_grad()
     def _edit(
-        self,
-        cache: Cache,
-        indices: ByLayer,
-        positions: ByLayer | None,
-        attention_mask: Tensor | None,
-        close_up: bool,
-        *,
-        dropped: bool,
-    ) -> Tensor | list[Tensor | None]:
+        self, cache: Cache, indices: ByLayer, *, dropped: bool, positions: ByLayer | None = None,
+        attention_mask: Tensor | None = None, close_up: bool = False,
+    ) -> Tensor | list[Tensor | None]:  # fmt: skip
         layers = self._layers(cache)
         if not layers:
             raise ValueError("the cache is empty: there is no token to keep or to drop")
