@@ -341,8 +341,7 @@ def _has_positions(part: nn.Module) -> bool:
 def _names_of(module: Any, place: str) -> Any:
     """The names under which a class of diffusers is known: its own, or one from which it derives."""
     for cls in type(module).__mro__:
-        kind = MODULES.get((cls.__name__, place))
-        if kind is not None and cls.__module__.rpartition(".")[2] in kind.files:
+        if (cls.__name__, place) in MODULES and "diffusers" in cls.__module__:
             yield cls.__name__
 
 

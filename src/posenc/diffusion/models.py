@@ -316,16 +316,13 @@ def _hunyuan_like(widths: tuple[int, ...] = (16, 56, 56)) -> Transformer:
     return Transformer(defaults, _listed("rope_axes_dim"))
 
 
-def _cogvideox_like(adds: Callable[[Config], str] = _adds_in_2b) -> Transformer:
-    defaults = {
-        "attention_head_dim": 64, "rope_theta": 10_000.0, "patch_size_t": None,
-        "use_rotary_positional_embeddings": False,
-    }  # fmt: skip
-    return Transformer(defaults, _eighths, adds=adds)
+def _split_halves(width: int, *notes: str) -> Transformer:
+    return Transformer({"attention_head_dim": width, "rope_theta": 10_000.0}, _halves, notes=notes)
 
 
-def _split_halves(width: int) -> Transformer:
-    return Transformer({"attention_head_dim": width, "rope_theta": 10_000.0}, _halves)
+def _alike(transformer: Transformer, *names: str) -> dict[str, Transformer]:
+    """Classes that are read alike."""
+    return dict.fromkeys(names, transformer)
 
 
 def _ltx_2_like(*more: str) -> Transformer:
@@ -339,7 +336,6 @@ def _ltx_2_like(*more: str) -> Transformer:
     )  # fmt: skip
 
 
-_COSMOS = Transformer({"attention_head_dim": 128, "rope_scale": (2.0, 1.0, 1.0)}, _thirds, _cosmos_bases)
 _GRID = "(frame, row, column); text is not rotated"
 _FLUX_1 = "text at (0, 0, 0), pictures at (0, row, column), references at (1, row, column)"
 _QWEN = (
@@ -351,17 +347,12 @@ _SIDE_83 = {"rows": 83, "columns": 83}
 _QWEN_RANGE = ("coordinates reach from −4,096 to 4,095",)
 _OF_480P = {"frames": 21, "rows": 30, "columns": 52}
 _SPREAD_VIDEO = (Axis("frames"), *_SPREAD_PICTURE)
-_JOY = Transformer(
-    {"hidden_size": 3072, "num_attention_heads": 24, "rope_dim_list": (16, 56, 56), "theta": 256},
-    _listed("rope_dim_list"), _base_of("theta"),
-)  # fmt: skip
 
 MODELS: dict[ModelName, Model] = {
     "flux-1": Model(
         _PICTURES, _FLUX_1, (16, 56, 56), one_picture=False, noise=of_one, native=_SIDE_64, transformers={
-            "FluxTransformer2DModel": _flux_like(), "ChromaTransformer2DModel": _flux_like(),
-            "BriaTransformer2DModel": _flux_like(noise=of_thousand),
-            "BriaFiboTransformer2DModel": _flux_like(noise=of_thousand), "FluxControlNetModel": _flux_like(),
+            **_alike(_flux_like(), "FluxTransformer2DModel", "ChromaTransformer2DModel", "FluxControlNetModel"),
+            **_alike(_flux_like(noise=of_thousand), "BriaTransformer2DModel", "BriaFiboTransformer2DModel"),
         },
     ),
     "ovis-image": Model(
@@ -415,9 +406,12 @@ MODELS: dict[ModelName, Model] = {
     ),
     "joyimage": Model(
         _PICTURES, "pictures at (n, row, column), the one that is made at n = 0; text is not rotated", (16, 56, 56),
-        256.0, one_picture=False, noise=of_thousand, native=_SIDE_64, transformers={
-            "JoyImageEditTransformer3DModel": _JOY, "JoyImageEditPlusTransformer3DModel": _JOY,
-        },
+        256.0, one_picture=False, noise=of_thousand, native=_SIDE_64, transformers=_alike(
+            Transformer(
+                {"hidden_size": 3072, "num_attention_heads": 24, "rope_dim_list": (16, 56, 56), "theta": 256},
+                _listed("rope_dim_list"), _base_of("theta"),
+            ), "JoyImageEditTransformer3DModel", "JoyImageEditPlusTransformer3DModel",
+        ),
     ),
     "lumina-2": Model(
         _CAPTIONED, "caption at (l, 0, 0), the picture at (length of the caption, row, column)", (32, 32, 32),
@@ -497,14 +491,9 @@ MODELS: dict[ModelName, Model] = {
     ),
     "hunyuan-dit": Model(
         _SPREAD_PICTURE, "rows and columns spread over the part of a 32 × 32 grid that has the picture's shape",
-        (44, 44), convention="sam-2", takes={"trained": 32}, noise=of_thousand, transformers={
-            "HunyuanDiT2DModel": Transformer(
-                {"attention_head_dim": 88, "rope_theta": 10_000.0}, _halves, notes=("the column has the first pairs",)
-            ),
-            "HunyuanDiT2DControlNetModel": Transformer(
-                {"attention_head_dim": 88, "rope_theta": 10_000.0}, _halves, notes=("the column has the first pairs",)
-            ),
-        },
+        (44, 44), convention="sam-2", takes={"trained": 32}, noise=of_thousand, transformers=_alike(
+            _split_halves(88, "the column has the first pairs"), "HunyuanDiT2DModel", "HunyuanDiT2DControlNetModel"
+        ),
     ),
     "omnigen": Model(
         (Axis("text"),), "text and patches count on, one row; pictures add a sinusoidal embedding as well", (96,),
@@ -519,9 +508,11 @@ MODELS: dict[ModelName, Model] = {
     ),
     "wan": Model(
         _VIDEO, _GRID, (44, 42, 42), noise=of_thousand, native=_OF_480P, repeats=(6, 51), transformers={
-            "WanTransformer3DModel": _wan_like(), "WanVACETransformer3DModel": _wan_like(),
-            "WanAnimateTransformer3DModel": _wan_like(), "SkyReelsV2Transformer3DModel": _wan_like(),
-            "SanaVideoTransformer3DModel": _wan_like(112), "AnyFlowTransformer3DModel": _wan_like(),
+            **_alike(
+                _wan_like(), "WanTransformer3DModel", "WanVACETransformer3DModel", "WanAnimateTransformer3DModel",
+                "SkyReelsV2Transformer3DModel", "AnyFlowTransformer3DModel",
+            ),
+            "SanaVideoTransformer3DModel": _wan_like(112),
             "AnyFlowFARTransformer3DModel": _wan_like(
                 notes=(*_ENDS, "compressed frames stand in the middle of the patches that they join")
             ),
@@ -551,10 +542,10 @@ MODELS: dict[ModelName, Model] = {
     ),
     "hunyuan-video": Model(
         _VIDEO, _GRID, (16, 56, 56), 256.0, noise=of_thousand, native={"frames": 33, "rows": 45, "columns": 80},
-        repeats=(4, 50), transformers={
-            "HunyuanVideoTransformer3DModel": _hunyuan_like(), "HunyuanVideo15Transformer3DModel": _hunyuan_like(),
-            "MotifVideoTransformer3DModel": _hunyuan_like(),
-        },
+        repeats=(4, 50), transformers=_alike(
+            _hunyuan_like(), "HunyuanVideoTransformer3DModel", "HunyuanVideo15Transformer3DModel",
+            "MotifVideoTransformer3DModel",
+        ),
     ),
     "framepack": Model(
         _VIDEO, "(number of the frame, row, column), the numbers given by the call; text is not rotated", (16, 56, 56),
@@ -564,9 +555,12 @@ MODELS: dict[ModelName, Model] = {
     "cogvideox": Model(
         _SPREAD_VIDEO, "frames counted, rows and columns spread over the part of the trained grid that has the "
         "picture's shape (with patch_size_t, CogVideoX 1.5: counted); text is not rotated", (16, 24, 24),
-        takes={"trained": (30, 45)}, noise=of_thousand, native={"frames": 13}, repeats=(2, 20), transformers={
-            "CogVideoXTransformer3DModel": _cogvideox_like(), "ConsisIDTransformer3DModel": _cogvideox_like(),
-        },
+        takes={"trained": (30, 45)}, noise=of_thousand, native={"frames": 13}, repeats=(2, 20), transformers=_alike(
+            Transformer(
+                {"attention_head_dim": 64, "rope_theta": 10_000.0, "patch_size_t": None,
+                 "use_rotary_positional_embeddings": False}, _eighths, adds=_adds_in_2b,
+            ), "CogVideoXTransformer3DModel", "ConsisIDTransformer3DModel",
+        ),
     ),
     "cogvideox-1.5": Model(
         _VIDEO, _GRID, (16, 24, 24), noise=of_thousand, native={"frames": 11, "rows": 48, "columns": 85},
@@ -620,7 +614,10 @@ MODELS: dict[ModelName, Model] = {
     "cosmos": Model(
         _VIDEO, "(24 · frame / fps, row, column), without fps the frame's number", (44, 42, 42),
         tuple(_cosmos_bases({"attention_head_dim": 128, "rope_scale": (2.0, 1.0, 1.0)})), "half", takes={"fps": None},
-        transformers={"CosmosTransformer3DModel": _COSMOS, "CosmosControlNetModel": _COSMOS},
+        transformers=_alike(
+            Transformer({"attention_head_dim": 128, "rope_scale": (2.0, 1.0, 1.0)}, _thirds, _cosmos_bases),
+            "CosmosTransformer3DModel", "CosmosControlNetModel",
+        ),
     ),
     "cosmos-3": Model(
         (_TEXT, *_ROWS_COLUMNS), "M-RoPE as Qwen3-VL: text at (l, l, l), frames behind it",

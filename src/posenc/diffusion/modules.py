@@ -72,11 +72,10 @@ class PositionModule(NamedTuple):
 
     Attributes:
         model: whose positions it has, unless its transformer's class says otherwise.
-        rotation: the encoding, given the module, the transformer's config and a scaling; `BY_RECORD`: with the sizes
-            that the model's record gives; None where the frequencies come with each call.
         tokens: where the tokens stand, given the module and the arguments of its call.
         table: cos and sin ``(*batch, tokens, pairs)`` in the form in which the model takes them.
-        files: the files of diffusers whose class of this name it is.
+        rotation: the encoding, given the module, the transformer's config and a scaling; `BY_RECORD`: with the sizes
+            that the model's record gives; None where the frequencies come with each call.
         sizes: tokens along each axis, given the module and the arguments of the transformer, where the module is called
             several times for one call of the transformer: all tables of one attention need the same frequencies.
         beyond: whether a call passes the end of the module's own tables, which posenc's do not have.
@@ -85,10 +84,9 @@ class PositionModule(NamedTuple):
     """
 
     model: ModelName
-    rotation: Callable[[Any, Any, Any], RotaryEncoding] | Literal["by record"] | None
     tokens: Callable[..., Tokens]
     table: Callable[[Tensor, Tensor, Tokens, Any], Any]
-    files: tuple[str, ...]
+    rotation: Callable[[Any, Any, Any], RotaryEncoding] | Literal["by record"] | None = BY_RECORD
     sizes: Callable[[Any, Mapping[str, Any]], tuple[int, ...]] | None = None
     beyond: Callable[[Any, Tokens], bool] | None = None
     variant: Callable[[Any], ModelName] | None = None
@@ -723,15 +721,8 @@ def _growing(axes: int) -> Callable[[Any, Any, Any], AxialRoPE]:
 
 # ---------------------------------------------------------------- classes
 
-_FLUX_LIKE = (
-    ("FluxPosEmbed", "transformer_flux"),  # FLUX.1, Kontext, Chroma
-    ("BriaEmbedND", "transformer_bria"),
-    ("BriaFiboEmbedND", "transformer_bria_fibo"),
-)
-_FLUX_2_IDS, _FLUX_3_IDS = ("txt_ids", "img_ids"), ("txt_ids", "img_ids", "image_cond_ids")
 _LTX_2 = ("LTX2AudioVideoRotaryPosEmbed", "SanaWMLTX2AudioVideoRotaryPosEmbed")
 _LTX_2_AXES = {"rope": 3, "audio_rope": 1, "cross_attn_rope": 1, "cross_attn_audio_rope": 1}
-_WAN_FILES = ("transformer_wan", "transformer_wan_animate", "transformer_sana_video")
 
 
 def _of_captioned(config: Any) -> ModelName:
@@ -744,172 +735,99 @@ def _of_cogvideox_version(config: Any) -> ModelName:
 
 # by the name of the class, and the transformer's attribute that holds it: "" where the pipeline makes the tables
 MODULES: dict[tuple[str, str], PositionModule] = {
-    **{
-        (name, "pos_embed"): PositionModule("flux-1", BY_RECORD, numbered, _by_channels, (file,))
-        for name, file in _FLUX_LIKE
-    },
-    ("OvisImagePosEmbed", "pos_embed"): PositionModule(
-        "ovis-image", BY_RECORD, numbered, _by_channels, ("transformer_ovis_image",), _extent_of_ids
-    ),
+    ("FluxPosEmbed", "pos_embed"): PositionModule("flux-1", numbered, _by_channels),  # FLUX.1, Kontext, Chroma
+    ("BriaEmbedND", "pos_embed"): PositionModule("flux-1", numbered, _by_channels),
+    ("BriaFiboEmbedND", "pos_embed"): PositionModule("flux-1", numbered, _by_channels),
+    ("OvisImagePosEmbed", "pos_embed"): PositionModule("ovis-image", numbered, _by_channels, sizes=_extent_of_ids),
     ("LongCatImagePosEmbed", "pos_embed"): PositionModule(
-        "longcat-image", BY_RECORD, numbered, _by_channels, ("transformer_longcat_image",), _extent_of_ids
+        "longcat-image", numbered, _by_channels, sizes=_extent_of_ids
     ),
     ("Flux2PosEmbed", "pos_embed"): PositionModule(
-        "flux-2", BY_RECORD, numbered, _by_channels, ("transformer_flux2",), _sizes_of_ids(*_FLUX_2_IDS)
+        "flux-2", numbered, _by_channels, sizes=_sizes_of_ids("txt_ids", "img_ids")
     ),
     ("Flux3PosEmbed", "pos_embed"): PositionModule(
-        "flux-3", BY_RECORD, numbered, _by_channels, ("transformer_flux3",),
-        _sizes_of_ids(*_FLUX_3_IDS, steps=(1, 0.5, 0.5, 1)),
+        "flux-3", numbered, _by_channels,
+        sizes=_sizes_of_ids("txt_ids", "img_ids", "image_cond_ids", steps=(1, 0.5, 0.5, 1)),
     ),
-    ("Krea2RotaryPosEmbed", "rotary_emb"): PositionModule(
-        "krea-2", BY_RECORD, numbered, _by_channels, ("transformer_krea2",)
-    ),
-    ("HiDreamImageEmbedND", "pe_embedder"): PositionModule(
-        "hidream", BY_RECORD, numbered, _matrices_behind_tokens, ("transformer_hidream_image",)
-    ),
-    ("PRXEmbedND", "pe_embedder"): PositionModule(
-        "prx", BY_RECORD, numbered, _matrices_of_heads, ("transformer_prx",)
-    ),
-    ("ErnieImageEmbedND3", "pos_embed"): PositionModule(
-        "ernie-image", BY_RECORD, numbered, _angles, ("transformer_ernie_image",)
-    ),
-    ("QwenEmbedRope", "pos_embed"): PositionModule(
-        "qwen-image", BY_RECORD, _of_pictures, _pictures_and_text, ("transformer_qwenimage",),
-        beyond=_past_text,
-    ),
+    ("Krea2RotaryPosEmbed", "rotary_emb"): PositionModule("krea-2", numbered, _by_channels),
+    ("HiDreamImageEmbedND", "pe_embedder"): PositionModule("hidream", numbered, _matrices_behind_tokens),
+    ("PRXEmbedND", "pe_embedder"): PositionModule("prx", numbered, _matrices_of_heads),
+    ("ErnieImageEmbedND3", "pos_embed"): PositionModule("ernie-image", numbered, _angles),
+    ("QwenEmbedRope", "pos_embed"): PositionModule("qwen-image", _of_pictures, _pictures_and_text, beyond=_past_text),
     ("QwenEmbedLayer3DRope", "pos_embed"): PositionModule(
-        "qwen-image-layered", BY_RECORD, _of_layers, _pictures_and_text, ("transformer_qwenimage",),
-        beyond=_past_text,
+        "qwen-image-layered", _of_layers, _pictures_and_text, beyond=_past_text
     ),
-    ("QwenImage21Rope", "pos_embed"): PositionModule(
-        "qwen-image-2.1", BY_RECORD, _of_one_stream, _complex, ("transformer_qwenimage21",),
-        beyond=_past_stream,
-    ),
+    ("QwenImage21Rope", "pos_embed"): PositionModule("qwen-image-2.1", _of_one_stream, _complex, beyond=_past_stream),
     ("NucleusMoEEmbedRope", "pos_embed"): PositionModule(
-        "qwen-image", BY_RECORD, _of_one_picture, _pictures_and_text, ("transformer_nucleusmoe_image",),
-        beyond=_past_text,
+        "qwen-image", _of_one_picture, _pictures_and_text, beyond=_past_text
     ),
     ("JoyImageEditTransformer3DModel", "get_rotary_pos_embed"): PositionModule(
-        "joyimage", BY_RECORD, _pictures_of_joyimage, _of_joyimage, ("transformer_joyimage",), method=True
+        "joyimage", _pictures_of_joyimage, _of_joyimage, method=True
     ),
     ("JoyImageEditPlusTransformer3DModel", "_get_rotary_pos_embed_for_range"): PositionModule(
-        "joyimage", BY_RECORD, _range, _by_channels, ("transformer_joyimage_edit_plus",), _joyimage_plus_sizes,
-        method=True,
+        "joyimage", _range, _by_channels, sizes=_joyimage_plus_sizes, method=True
     ),
-    ("WanRotaryPosEmbed", "rope"): PositionModule(
-        "wan", BY_RECORD, _counted, _of_wan, _WAN_FILES, beyond=_past("max_seq_len")
-    ),
-    ("SkyReelsV2RotaryPosEmbed", "rope"): PositionModule(
-        "wan", BY_RECORD, _counted, _of_wan, ("transformer_skyreels_v2",), beyond=_past("max_seq_len")
-    ),
+    ("WanRotaryPosEmbed", "rope"): PositionModule("wan", _counted, _of_wan, beyond=_past("max_seq_len")),
+    ("SkyReelsV2RotaryPosEmbed", "rope"): PositionModule("wan", _counted, _of_wan, beyond=_past("max_seq_len")),
     ("AnyFlowRotaryPosEmbed", "rope"): PositionModule(
-        "wan", BY_RECORD, _whole_layout, _for_queries_and_keys, ("transformer_anyflow",), beyond=_past("max_seq_len")
+        "wan", _whole_layout, _for_queries_and_keys, beyond=_past("max_seq_len")
     ),
     ("AnyFlowCausalRotaryPosEmbed", "rope"): PositionModule(
-        "wan", BY_RECORD, _far_layout, _for_queries_and_keys, ("transformer_anyflow_far",),
-        beyond=_past("max_seq_len"),
+        "wan", _far_layout, _for_queries_and_keys, beyond=_past("max_seq_len")
     ),
-    ("SanaWMRotaryPosEmbed", "rope"): PositionModule(
-        "wan", BY_RECORD, _by_sizes, _complex_of_heads, ("transformer_sana_wm",), beyond=_past("max_seq_len")
-    ),
+    ("SanaWMRotaryPosEmbed", "rope"): PositionModule("wan", _by_sizes, _complex_of_heads, beyond=_past("max_seq_len")),
     ("WanAnimate2Transformer3DModel", "_rope_freqs"): PositionModule(
-        "wan", BY_RECORD, _counted_from, _by_index, ("transformer_wan_animate_2",), _animate_2_sizes, method=True
+        "wan", _counted_from, _by_index, sizes=_animate_2_sizes, method=True
     ),
     ("ChronoEditRotaryPosEmbed", "rope"): PositionModule(
-        "chrono-edit", BY_RECORD, _ruled("chrono-edit"), _of_wan, ("transformer_chronoedit",),
-        beyond=_past("max_seq_len"),
+        "chrono-edit", _ruled("chrono-edit"), _of_wan, beyond=_past("max_seq_len")
     ),
-    ("HeliosRotaryPosEmbed", "rope"): PositionModule(
-        "helios", BY_RECORD,
-        _by_batch_of_frames, _of_helios, ("transformer_helios",), _helios_sizes,
-    ),
-    ("HunyuanVideoRotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-video", BY_RECORD, _counted, _by_channels, ("transformer_hunyuan_video",)
-    ),
-    ("HunyuanVideo15RotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-video", BY_RECORD, _counted, _by_channels, ("transformer_hunyuan_video15",)
-    ),
+    ("HeliosRotaryPosEmbed", "rope"): PositionModule("helios", _by_batch_of_frames, _of_helios, sizes=_helios_sizes),
+    ("HunyuanVideoRotaryPosEmbed", "rope"): PositionModule("hunyuan-video", _counted, _by_channels),
+    ("HunyuanVideo15RotaryPosEmbed", "rope"): PositionModule("hunyuan-video", _counted, _by_channels),
+    ("MotifVideoRotaryPosEmbed", "rope"): PositionModule("hunyuan-video", _counted, _by_channels),
     ("HunyuanVideoFramepackRotaryPosEmbed", "rope"): PositionModule(
-        "framepack", BY_RECORD, _by_frame_numbers, _by_channels, ("transformer_hunyuan_video_framepack",),
-        _framepack_sizes,
+        "framepack", _by_frame_numbers, _by_channels, sizes=_framepack_sizes
     ),
-    ("MotifVideoRotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-video", BY_RECORD, _counted, _by_channels, ("transformer_motif_video",)
-    ),
-    ("HunyuanImageRotaryPosEmbed", "rope"): PositionModule(
-        "hunyuan-image", BY_RECORD, _counted, _by_channels, ("transformer_hunyuanimage",)
-    ),
+    ("HunyuanImageRotaryPosEmbed", "rope"): PositionModule("hunyuan-image", _counted, _by_channels),
     ("RopeEmbedder", "rope_embedder"): PositionModule(
-        "z-image", BY_RECORD, numbered, _complex, ("transformer_z_image", "transformer_bria_fibo2"),
-        _captioned_sizes, beyond=_past_axes_lens, variant=_of_captioned,
+        "z-image", numbered, _complex, sizes=_captioned_sizes, beyond=_past_axes_lens, variant=_of_captioned
     ),  # Z-Image, Bria Fibo 2
     ("Lumina2RotaryPosEmbed", "rope_embedder"): PositionModule(
-        "lumina-2", BY_RECORD, _behind_captions, _caption_and_picture, ("transformer_lumina2",),
-        beyond=_past_axes_lens,
+        "lumina-2", _behind_captions, _caption_and_picture, beyond=_past_axes_lens
     ),
-    ("CogView4RotaryPosEmbed", "rope"): PositionModule(
-        "cogview-4", BY_RECORD, _onto_trained, _by_halves, ("transformer_cogview4",)
-    ),
-    ("GlmImageRotaryPosEmbed", "rope"): PositionModule(
-        "glm-image", BY_RECORD, _counted, _by_halves, ("transformer_glm_image",)
-    ),
-    ("CosmosRotaryPosEmbed", "rope"): PositionModule(
-        "cosmos", BY_RECORD, _by_seconds, _by_halves, ("transformer_cosmos",), beyond=_past_longest_side
-    ),
-    ("Cosmos3VLTextRotaryEmbedding", "rotary_emb"): PositionModule(
-        "cosmos-3", BY_RECORD, _by_streams, _of_cosmos_3, ("transformer_cosmos3",)
-    ),
+    ("CogView4RotaryPosEmbed", "rope"): PositionModule("cogview-4", _onto_trained, _by_halves),
+    ("GlmImageRotaryPosEmbed", "rope"): PositionModule("glm-image", _counted, _by_halves),
+    ("CosmosRotaryPosEmbed", "rope"): PositionModule("cosmos", _by_seconds, _by_halves, beyond=_past_longest_side),
+    ("Cosmos3VLTextRotaryEmbedding", "rotary_emb"): PositionModule("cosmos-3", _by_streams, _of_cosmos_3),
     ("Kandinsky5RoPE3D", "visual_rope_embeddings"): PositionModule(
-        "kandinsky-5", BY_RECORD, _by_axis, _matrices, ("transformer_kandinsky",), beyond=_past("max_pos")
+        "kandinsky-5", _by_axis, _matrices, beyond=_past("max_pos")
     ),
     ("Kandinsky6RoPE3D", "visual_rope_embeddings"): PositionModule(
-        "kandinsky-6", BY_RECORD, _by_numbers, _matrices_on_grid, ("transformer_kandinsky6",), beyond=_past("max_pos")
+        "kandinsky-6", _by_numbers, _matrices_on_grid, beyond=_past("max_pos")
     ),
     ("Kandinsky6SRRoPE3D", "visual_rope_embeddings"): PositionModule(
-        "kandinsky-6-sr", BY_RECORD, _by_numbers, _matrices_on_grid, ("transformer_kandinsky6_sr",),
-        beyond=_past("max_pos"),
+        "kandinsky-6-sr", _by_numbers, _matrices_on_grid, beyond=_past("max_pos")
     ),
     ("EasyAnimateRotaryPosEmbed", "rope_embedding"): PositionModule(
-        "easyanimate", BY_RECORD,
-        _ruled("easyanimate", trained=lambda module: (60 // module.patch_size, 90 // module.patch_size)),
-        _by_channels, ("transformer_easyanimate",),
+        "easyanimate",
+        _ruled("easyanimate", trained=lambda module: (60 // module.patch_size, 90 // module.patch_size)), _by_channels,
     ),
-    ("MiniMaxH3RotaryPosEmbed", "rope"): PositionModule(
-        "minimax-h3", BY_RECORD, numbered, _by_halves, ("transformer_minimax_h3",)
-    ),
-    ("Ideogram4MRoPE", "rotary_emb"): PositionModule(
-        "ideogram-4", BY_RECORD, numbered, _by_halves, ("transformer_ideogram4",)
-    ),
-    ("MochiRoPE", "rope"): PositionModule("mochi", None, _around_the_middle, _of_mochi, ("transformer_mochi",)),
-    ("OmniGenSuScaledRotaryEmbedding", "rope"): PositionModule(
-        "omnigen", None, _one_row, _of_omnigen, ("transformer_omnigen",)
-    ),
-    ("LTXVideoRotaryPosEmbed", "rope"): PositionModule(
-        "ltx", _growing(3), _measured, _of_ltx, ("transformer_ltx",)
-    ),
+    ("MiniMaxH3RotaryPosEmbed", "rope"): PositionModule("minimax-h3", numbered, _by_halves),
+    ("Ideogram4MRoPE", "rotary_emb"): PositionModule("ideogram-4", numbered, _by_halves),
+    ("MochiRoPE", "rope"): PositionModule("mochi", _around_the_middle, _of_mochi, rotation=None),
+    ("OmniGenSuScaledRotaryEmbedding", "rope"): PositionModule("omnigen", _one_row, _of_omnigen, rotation=None),
+    ("LTXVideoRotaryPosEmbed", "rope"): PositionModule("ltx", _measured, _of_ltx, rotation=_growing(3)),
     **{
-        (name, place): PositionModule(
-            "ltx-2", _growing(axes), _middles, _of_ltx_2, ("transformer_ltx2", "transformer_sana_wm_refiner")
-        )
+        (name, place): PositionModule("ltx-2", _middles, _of_ltx_2, rotation=_growing(axes))
         for name in _LTX_2 for place, axes in _LTX_2_AXES.items()
     },
     ("CogVideoXTransformer3DModel", ""): PositionModule(
-        "cogvideox", BY_RECORD, _of_cogvideox, _by_channels, ("cogvideox_transformer_3d",),
-        variant=_of_cogvideox_version,
+        "cogvideox", _of_cogvideox, _by_channels, variant=_of_cogvideox_version
     ),
-    ("ConsisIDTransformer3DModel", ""): PositionModule(
-        "cogvideox", BY_RECORD, _of_cogvideox, _by_channels, ("consisid_transformer_3d",)
-    ),
-    ("HunyuanDiT2DModel", ""): PositionModule(
-        "hunyuan-dit", BY_RECORD, _of_hunyuan_dit, _by_channels, ("hunyuan_transformer_2d",)
-    ),
-    ("HunyuanDiT2DControlNetModel", ""): PositionModule(
-        "hunyuan-dit", BY_RECORD, _of_hunyuan_dit, _by_channels, ("controlnet_hunyuan",)
-    ),
-    ("LuminaNextDiT2DModel", ""): PositionModule(
-        "lumina-next", BY_RECORD, _of_latent_grid, _of_lumina_next, ("lumina_nextdit2d",)
-    ),
-    ("AllegroTransformer3DModel", ""): PositionModule(
-        "allegro", BY_RECORD, _each_axis, _of_allegro, ("transformer_allegro",)
-    ),
+    ("ConsisIDTransformer3DModel", ""): PositionModule("cogvideox", _of_cogvideox, _by_channels),
+    ("HunyuanDiT2DModel", ""): PositionModule("hunyuan-dit", _of_hunyuan_dit, _by_channels),
+    ("HunyuanDiT2DControlNetModel", ""): PositionModule("hunyuan-dit", _of_hunyuan_dit, _by_channels),
+    ("LuminaNextDiT2DModel", ""): PositionModule("lumina-next", _of_latent_grid, _of_lumina_next),
+    ("AllegroTransformer3DModel", ""): PositionModule("allegro", _each_axis, _of_allegro),
 }  # fmt: skip

@@ -1,40 +1,15 @@
 """Positions in diffusion transformers: where text, picture, frames and reference pictures stand on their axes.
 
-    flux-1, krea-2, hidream    text (0, 0, 0), every token; pictures (n, row, column), n = 0, then 1 for references
-                        (Kontext)
-    ovis-image          text (0, l, l); the picture (0, row, column)
-    longcat-image       text (0, l, l); pictures (1 + n, T + row, T + column), n = 0, then 1 for the reference
-    flux-2              text (0, 0, 0, l); pictures (10 n, row, column, 0)
-    flux-3              text (0, 0, 0, l); pictures (0, row / 2, column / 2, −n)
-    qwen-image          pictures (n, row − ⌈H/2⌉, column − ⌈W/2⌉); text s + l on all axes, s = max ⌊H/2⌋, ⌊W/2⌋ of all
-    qwen-image-layered  the same, the last picture at frame −1, s at least its number
-    qwen-image-2.1      one stream: text counts on all axes, a picture (p, as above), then p + max(H, W)
-    joyimage            pictures (n, row, column)
-    wan, hunyuan-video  (frame, row, column)
-    chrono-edit         the same; two frames are 0 and 7
-    framepack, helios   the same, frames at the numbers given
-    hunyuan-image, glm-image, lumina-next, prx        (row, column)
-    lumina-2            caption (l, 0, 0); picture (length of the caption, row, column)
-    ernie-image         the same
-    z-image             caption (1 + l, 0, 0); picture (1 + length of the caption, row, column)
-    bria-fibo-2         gist of the text (1 + l, 0, 0); pictures (1 + `table` + n, row, column)
-    cogvideox, easyanimate, hunyuan-dit               rows and columns spread over that part of the trained grid which
-                        has the shape of the picture, from `start` to `stop · (n − 1) / n`; frames counted
-    cogvideox-1.5       (frame, row, column)
-    allegro             (frame / 2.2, row / 2, column / 2)
-    cogvideox-2b        (frame, row / 1.875, column / 1.875)
-    cogview-4           ⌊i · 256 / n⌋ for rows and columns
-    cosmos              (24 · frame / fps, row, column); without fps the frame's number
-    mochi               (frame, (i + ½ − n/2) · √(192² / (H · W)) for rows and columns)
+A model's record says where in words (``MODELS[name].where``). What these words leave open:
+
+    qwen-image-layered  text begins as in qwen-image, but not before the number of the last picture
+    cogvideox, easyanimate, hunyuan-dit               rows and columns from `start` to `stop · (n − 1) / n` of that part
+                        of the trained grid which has the shape of the picture
+    mochi               (i + ½ − n/2) · √(192² / (H · W)) for rows and columns
     ltx                 2 f − 1 with f = (8 frame / fps / 20, 32 row / 2048, 32 column / 2048)
     ltx-2               the same of the middle of a token, frames from max(8 i − 7, 0) to 8 i + 1; sound has one axis
-    kandinsky-5         (frame, row, column);  kandinsky-6: (frame, row / 2, column / 2)
-    ideogram-4          text (l, l, l); picture (65536, 65536 + row, 65536 + column)
-    minimax-h3          text (l, 0, 0); frames at T + 5/3 · (0, 1, 5, 9, 13, 17, 18, …);
-                        rows and columns in the middle of 0 … 32, as far out as √(H / W) and √(W / H);
-                        pictures that are to be its first or last frame at T, or at the end less 5/3
-    sd3                 (row + top, column + left) / (table / trained), the middle of the table
-    pixart              i · trained / n / 2 for rows and columns
+    minimax-h3          frames at T + 5/3 · (0, 1, 5, 9, 13, 17, 18, …), rows and columns as far out as √(H / W) and
+                        √(W / H); pictures that are to be its first or last frame at T, or at the end less 5/3
 
 n numbers the pictures, l the tokens of the text, from 0; T = tokens of text. Sizes are those of the latent patches, as
 the transformer receives them. Where no place of the text is named, it has none: it is not rotated, or is not in this
