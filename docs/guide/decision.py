@@ -159,7 +159,7 @@ def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[
     trained = checkpoint.declared or LENGTHS[0]
     for length in LENGTHS:
         plan = plan_or_refusal(config.facts, length) if length > trained else None
-        change = plan.change if isinstance(plan, Plan) else None
+        change = plan.method if isinstance(plan, Plan) else None
         served_config = plan.after if isinstance(plan, Plan) and plan.after is not None else config
         folder = "DIR" if change else model.model
         lines = () if isinstance(plan, Refused) else serving_lines(Serving(served_config, length, folder))

@@ -17,10 +17,10 @@ import posenc_cli
 from posenc.hf import convert_config, extend_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config, max_length
+from posenc.hf.extend.config_only import misread_by_transformers
 from posenc.hf.families import ROTATIONS
 from posenc.hf.plan.documented import DOCUMENTED
 from posenc.hf.plan.plan import Refused
-from posenc.hf.plan.reread import misread_by_transformers
 from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 10000.0,
@@ -48,7 +48,7 @@ def test_ten_models(model: Extended) -> None:
     outside = {key for key in extension.config if extension.config[key] != model.config.get(key)}
     assert outside <= ({new.path[0]} if new.path else set(model.keys))
     assert model.config == before, "the source is left alone"
-    assert (extension.change is not None and extension.change.documented is not None) == model.documented
+    assert (extension.plan.documented is not None) == model.documented
     assert model.documented == (extension.record()["documented"] is not None)
     for kind, rope in read_rope(model.config).layers.items():
         now = read_rope(extension.config).layers[kind]

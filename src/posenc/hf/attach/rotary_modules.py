@@ -110,7 +110,7 @@ class RotaryModules:
                 plan = plan_extension(self.read.facts, length, known, start)
             except Refused:  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
                 return scaled_config(self, method, original_length, length)
-            if plan.change is not None:
+            if plan.method is not None:
                 return self.config_of(plan)
         return scaled_config(self, method, original_length, length)
 

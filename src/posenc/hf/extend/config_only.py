@@ -12,18 +12,21 @@ read again, by posenc and, where it is installed, by transformers.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from posenc.arguments import check_flag, shown
+from posenc.arguments import check_flag, one_line, shown
 from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.rotation import equivalent
+from posenc.hf.findings import NotReadError
 from posenc.hf.json_text import edited
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.plan.plan import BlockChange, KeyPath, Plan, Refused, check_method, plan_extension
-from posenc.hf.plan.reread import misread_by_transformers
+from posenc.hf.plan.plan import KeyPath, Plan, Refused, check_method, plan_extension
 from posenc.hf.serving.lines import Line, Serving, serving_lines
 from posenc.hf.sources.config_files import (
     CONFIG,
@@ -80,12 +83,7 @@ class ConfigExtension:
     @property
     def already(self) -> bool:
         """Whether the config declares the new length as it is, so that nothing is to be written."""
-        return self.plan.change is None
-
-    @property
-    def change(self) -> BlockChange | None:
-        """Of the rope block; None where nothing is to be written."""
-        return self.plan.change
+        return self.plan.method is None
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -242,18 +240,42 @@ def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
 
 def _costs(plan: Plan, folder: str) -> list[str]:
     """What a change costs at short lengths, and what it needs."""
-    change, start = plan.change, plan.start or plan.length
-    assert change is not None
+    start = plan.start or plan.length
     measure = f"posenc evaluate {folder} --tasks niah,perplexity --lengths {start},{plan.length}"
-    if change.factor is None:
+    if plan.factor is None:
         return [f"Quality beyond the training length is not known: measure it ({measure})"]
     costs = []
-    if change.method == "yarn":
+    if plan.method == "yarn":
         costs.append(f"A static factor also changes prompts under {start:,} tokens: serve these with the old config.")
         costs.append(f"Measured: {_STUDY}.")
-    elif change.method != "dynamic":
+    elif plan.method != "dynamic":
         costs.append(f"The factor acts at every length, also on prompts under {start:,} tokens.")
-    if change.method == "linear":
+    if plan.method == "linear":
         costs.append("Linear scaling slows fast pairs too; it was published with fine-tuning (arXiv 2306.15595).")
-    nothing = "Nothing is trained here. " if change.documented is None else ""
+    nothing = "Nothing is trained here. " if plan.documented is None else ""
     return [*costs, f"{nothing}Measure before use: {measure}"]
+
+
+def misread_by_transformers(config: Config) -> str:
+    """How the installed transformers reads a config otherwise than posenc; "" where both agree.
+
+    "" too where nothing can be asked: without transformers, for a model type that it does not have, for a repository's
+    own code (auto_map), and where its class adds sizes that posenc does not read.
+    """
+    if config.get("auto_map") or find_spec("transformers") is None:
+        return ""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    model_type = config.get("model_type")
+    if model_type not in CONFIG_MAPPING:
+        return ""
+    try:
+        keys = {key: value for key, value in copy.deepcopy(config).items() if key not in ("model_type", "posenc")}
+        converted = CONFIG_MAPPING[model_type](**keys).to_dict()
+        theirs, ours = read_rope(converted).rotations, read_rope(config).rotations
+    except NotReadError:
+        return ""
+    except Exception as error:  # config classes raise what they like: KeyError, their own validation errors
+        return f"{type(error).__name__}: {one_line(error)[:200]}"
+    wrong = [kind for kind in {**ours, **theirs} if not equivalent(ours.get(kind), theirs.get(kind))]
+    return f"another rotation in {', '.join(wrong)}" if wrong else ""

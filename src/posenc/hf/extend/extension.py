@@ -222,7 +222,7 @@ def extend(
     rotations = RotaryModules(live)
     if name == AUTO:
         plan = plan_extension(rotations.read.facts, length, AUTO, original_length)
-        if plan.change is None:
+        if plan.method is None:
             raise ValueError(f"length: {plan.title}")
         name, planned = str(plan.method), rotations.config_of(plan)
     else:

@@ -26,9 +26,8 @@ from posenc.hf.atomic_write import naming_target
 from posenc.hf.config.convert import convert_config
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.text_config import find_text_config, with_text_config
-from posenc.hf.extend.config_only import cutting_lengths
+from posenc.hf.extend.config_only import cutting_lengths, misread_by_transformers
 from posenc.hf.json_text import edited
-from posenc.hf.plan.reread import misread_by_transformers
 from posenc.hf.serving.lines import Serving
 from posenc.hf.serving.lines import serving_lines as lines_of
 from posenc.hf.sources.config_files import Link, link_file, read_files

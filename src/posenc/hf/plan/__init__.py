@@ -2,5 +2,4 @@
 
 plan         plan_extension(), the one plan that extend, recommend and serve print
 documented   recipes of models' authors, with sources
-reread       what transformers makes of a config that is written
 """

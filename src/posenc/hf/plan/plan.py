@@ -118,8 +118,9 @@ class Plan:
             declared one of a config with a scaling; None: neither is known.
         after: the config with the new values, read again; None where nothing is written.
         keys: new values by their paths in the text config.
-        change: what to tell of them: the first, or that the declared length alone changes; None: the config reaches
-            the length as it is.
+        method: rope type of the first block that changes; "none" where the declared length alone does; None: nothing
+            is to be written, as the config reaches the length as it is.
+        factor, original, documented: of that block, as `BlockChange` has them.
         notes: what a reader should know.
     """
 
@@ -129,39 +130,22 @@ class Plan:
     start: int | None
     after: RopeConfig | None = None
     keys: Mapping[KeyPath, Any] = field(default_factory=dict)
-    change: BlockChange | None = None
+    method: str | None = None
+    factor: float | None = None
+    original: int | None = None
+    documented: Documented | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def method(self) -> str | None:
-        """The rope type that it writes; "none" where the declared length alone changes; None: nothing to write."""
-        return None if self.change is None else self.change.method
-
-    @property
-    def factor(self) -> float | None:
-        """Of the block."""
-        return None if self.change is None else self.change.factor
-
-    @property
-    def original(self) -> int | None:
-        """Tokens that the factor counts from."""
-        return None if self.change is None else self.change.original
-
-    @property
-    def documented(self) -> Documented | None:
-        """The authors' recipe; None: posenc knows no source."""
-        return None if self.change is None else self.change.documented
 
     @property
     def title(self) -> str:
         """The plan in a sentence: method, factor, original length, source."""
-        if self.change is None:
+        if self.method is None:
             return f"Nothing to write: {self.declared:,} tokens are declared, and {self.length:,} are wanted"
-        if self.change.factor is None:
+        if self.factor is None:
             return "Only the declared length changes: rotation does not limit this model"
-        name = _NAMES.get(self.change.method, f"Rope type {self.change.method!r}")
+        name = _NAMES.get(self.method, f"Rope type {self.method!r}")
         over = f" over {self.original:,} tokens" if self.original else ""
-        change = f"{name}, factor {self.change.factor:.10g}{over}"
+        change = f"{name}, factor {self.factor:.10g}{over}"
         if self.documented is not None:
             return f"{change}, as documented for {self.documented.model}: {self.documented.source}"
         return f"{change}; posenc knows no source for this extension of this model"
@@ -232,7 +216,7 @@ def plan_extension(
     if declared is not None and length <= declared and not (
         unscaled and original_length is not None and length > original_length
     ):  # fmt: skip
-        return replace(plan, notes=_declared_notes(rotating, declared))
+        return replace(plan, notes=_declared_notes(rotating))
     reaching = [block for block in rotating if _reaches(facts, block, original_length or declared)]
     changes = tuple((block, _change_of(facts, block, length, method, original_length)) for block in reaching)
     change = changes[0][1] if changes else _without_rotation(facts)
@@ -248,7 +232,10 @@ def plan_extension(
     if change.method != "dynamic":  # which transformers starts from the declared length
         lengths = {(key,): length for key in (length_key(text_config), *copies)}
     keys, after, respelled = _keys_that_hold(facts, changes, lengths)
-    return replace(plan, keys=keys, after=after, change=change, notes=(*change.notes, *stay, *respelled, *others))
+    return replace(
+        plan, keys=keys, after=after, method=change.method, factor=change.factor, original=change.original,
+        documented=change.documented, notes=(*change.notes, *stay, *respelled, *others),
+    )  # fmt: skip
 
 
 def plan_or_refusal(config: Config | ModelFacts, length: int) -> Plan | Refused:
@@ -296,7 +283,6 @@ def _check_rotation_limits(facts: ModelFacts) -> None:
 
 
 _REMAP = "without --config-only, --method self_extend remaps distances instead"
-_CHUNKS = "retrieve passages, or read the text in chunks"
 
 
 def _refuse_schemes(text_config: TextConfig, schemes: tuple[SchemeFacts, ...]) -> None:
@@ -616,7 +602,7 @@ def _copied_lengths(text_config: TextConfig, length: int, declared: int | None) 
     return copies, notes
 
 
-def _declared_notes(rotating: list[RopeBlock], declared: int) -> tuple[str, ...]:
+def _declared_notes(rotating: list[RopeBlock]) -> tuple[str, ...]:
     """What the config does to reach the length that it declares."""
     notes = []
     for block in rotating:
