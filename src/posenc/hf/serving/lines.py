@@ -220,7 +220,12 @@ def serving_lines(serving: Serving) -> tuple[Line, ...]:
 
 def trainer_line(serving: Serving, trainer: str) -> Line:
     """What to set in a trainer of `TRAINERS`."""
-    line: Line = import_module(f"posenc.hf.serving.trainers.{trainer.replace('-', '_')}").line(serving)
+    module = import_module(f"posenc.hf.serving.trainers.{trainer.replace('-', '_')}")
+    try:
+        line: Line = module.line(serving)
+    except ValueError as error:
+        instead = getattr(module, "INSTEAD", "")
+        line = Line(trainer, module.VERSION, "", None, f"{error}: {instead}" if instead else str(error))
     return line
 
 

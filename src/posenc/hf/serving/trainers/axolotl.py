@@ -14,7 +14,7 @@ from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in
 from posenc.hf.serving.settings import WRITE_FIRST, only_rope
 
-VERSION = "0.19.0"
+VERSION, INSTEAD = "0.19.0", WRITE_FIRST
 
 
 def line(serving: Serving) -> Line:
@@ -22,14 +22,10 @@ def line(serving: Serving) -> Line:
     settings = {"base_model": serving.folder, "sequence_len": serving.length}
     if not serving.overridden:
         return Line("axolotl", VERSION, json.dumps(settings), None, "not run: transformers reads the file as it is")
-    text_config = serving.text_config
-    try:
-        rope = only_rope(serving)
-        if text_config.path or list(serving.config.rotations) != [ALL]:
-            raise ValueError("its overrides are set on the whole config, and not on a part of it")
-        block = block_in("transformers", rope, serving.length)
-    except ValueError as error:
-        return Line("axolotl", VERSION, "", None, f"{error}: {WRITE_FIRST}")
+    text_config, rope = serving.text_config, only_rope(serving)
+    if text_config.path or list(serving.config.rotations) != [ALL]:
+        raise ValueError("its overrides are set on the whole config, and not on a part of it")
+    block = block_in("transformers", rope, serving.length)
     overrides = {"rope_parameters": block, length_key(text_config): serving.length}
     settings["overrides_of_model_config"] = overrides  # type: ignore[assignment]
     return Line("axolotl", VERSION, json.dumps(settings), None, "not run")

@@ -14,6 +14,7 @@ from posenc.hf.serving.settings import gain_of_yarn, only_rope
 from posenc.hf.serving.table import newest, verdict
 
 COLUMN = "litgpt"
+VERSION = newest(COLUMN)
 _KEYS = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
@@ -22,19 +23,12 @@ _KEYS = {
 
 def line(serving: Serving) -> Line:
     """The settings of litgpt."""
-    version = serving.version("litgpt", COLUMN) or newest(COLUMN)
-    result = Line("litgpt", version, "", None, "")
-    try:
-        rope = only_rope(serving)
-        block = block_in("transformers", rope, serving.length)
-        settings = _settings(block, rope.rotary_dim / rope.head_dim)
-    except ValueError as error:
-        return result._replace(text=str(error))
+    rope = only_rope(serving)
+    block = block_in("transformers", rope, serving.length)
+    settings = {"block_size": serving.length, **_settings(block, rope.rotary_dim / rope.head_dim)}
     checked = verdict(COLUMN, [block], model_type="llama")  # one cache serves all of its models
-    if checked.wrong:
-        return result._replace(right=False, text=str(checked))
-    settings = {"block_size": serving.length, **settings}
-    return result._replace(command=f"model_config.yaml: {json.dumps(settings)}", right=checked.right, text=str(checked))
+    command = "" if checked.wrong else f"model_config.yaml: {json.dumps(settings)}"
+    return Line("litgpt", VERSION, command, checked.right, str(checked))
 
 
 def _settings(block: dict[str, Any], share: float) -> dict[str, Any]:

@@ -11,14 +11,13 @@ import json
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.settings import WRITE_FIRST
 
-VERSION = "0.9.5"
+VERSION, INSTEAD = "0.9.5", WRITE_FIRST
 
 
 def line(serving: Serving) -> Line:
     """The settings of LLaMA-Factory."""
     if serving.overridden:
-        reason = "its rope_scaling is a name, which makes a block without gain or betas of its own"
-        return Line("llama-factory", VERSION, "", None, f"{reason}: {WRITE_FIRST}")
+        raise ValueError("its rope_scaling is a name, which makes a block without gain or betas of its own")
     settings = json.dumps({"model_name_or_path": serving.folder, "cutoff_len": serving.length})
     text = "not run: leave rope_scaling out, which would write a block of its own over the file's"
     return Line("llama-factory", VERSION, settings, None, text)

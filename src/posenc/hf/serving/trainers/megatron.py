@@ -20,20 +20,16 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 
 def line(serving: Serving) -> Line:
     """The arguments of Megatron."""
-    result = Line("megatron", VERSION, "", None, "")
-    try:
-        rope = only_rope(serving)
-        if serving.text_config.rotation.latent:
-            raise ValueError("latent attention has fields of its own there (MLATransformerConfig), which no line has")
-        block = block_in("transformers", rope, serving.length)
-        arguments = {
-            "max_sequence_length": serving.length, "rotary_base": block["rope_theta"],
-            "rotary_percent": rope.rotary_dim / rope.head_dim, **_scaling(block),
-        }  # fmt: skip
-    except ValueError as error:
-        return result._replace(text=str(error))
+    rope = only_rope(serving)
+    if serving.text_config.rotation.latent:
+        raise ValueError("latent attention has fields of its own there (MLATransformerConfig), which no line has")
+    block = block_in("transformers", rope, serving.length)
+    arguments = {
+        "max_sequence_length": serving.length, "rotary_base": block["rope_theta"],
+        "rotary_percent": rope.rotary_dim / rope.head_dim, **_scaling(block),
+    }  # fmt: skip
     words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return result._replace(command=f"GPTModel({words})", right=True, text="its rotary class was run, the model was not")
+    return Line("megatron", VERSION, f"GPTModel({words})", True, "its rotary class was run, the model was not")
 
 
 def _scaling(block: dict[str, Any]) -> dict[str, Any]:

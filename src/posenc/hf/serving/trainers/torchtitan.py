@@ -14,26 +14,17 @@ from posenc.hf.serving.settings import only_rope
 from posenc.hf.serving.table import newest, verdict
 
 COLUMN = "torchtitan"
+VERSION = newest(COLUMN)
 
 
 def line(serving: Serving) -> Line:
     """The fields of torchtitan."""
-    version = serving.version("torchtitan", COLUMN) or newest(COLUMN)
-    result = Line("torchtitan", version, "", None, "")
-    try:
-        rope = only_rope(serving)
-        block = block_in("transformers", rope, serving.length)
-        fields = {
-            "dim": rope.rotary_dim,
-            "max_seq_len": serving.length,
-            "theta": block["rope_theta"],
-            **_scaling(block),
-        }
-    except ValueError as error:
-        return result._replace(text=str(error))
+    rope = only_rope(serving)
+    block = block_in("transformers", rope, serving.length)
+    fields = {"dim": rope.rotary_dim, "max_seq_len": serving.length, "theta": block["rope_theta"], **_scaling(block)}
     checked = verdict(COLUMN, [block], model_type="llama")  # one module serves all of its models
     words = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-    return result._replace(command=f"RoPE.Config({words})", right=checked.right, text=str(checked))
+    return Line("torchtitan", VERSION, f"RoPE.Config({words})", checked.right, str(checked))
 
 
 def _scaling(block: dict[str, Any]) -> dict[str, Any]:

@@ -12,14 +12,13 @@ import shlex
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.settings import WRITE_FIRST
 
-VERSION = "0.9.1"
+VERSION, INSTEAD = "0.9.1", WRITE_FIRST
 
 
 def line(serving: Serving) -> Line:
     """The arguments of verl."""
     if serving.overridden:
-        reason = "actor and rollout must have one rotation, and override_config reaches the actor alone"
-        return Line("verl", VERSION, "", None, f"{reason}: {WRITE_FIRST}")
+        raise ValueError("actor and rollout must have one rotation, and override_config reaches the actor alone")
     words = [f"actor_rollout_ref.model.path={serving.folder}"]
     words += [f"actor_rollout_ref.rollout.max_model_len={serving.length}"] if serving.length else []
     text = "not run: actor and rollout read one file; posenc serve says which engine computes it correctly"
