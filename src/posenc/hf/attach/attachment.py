@@ -33,6 +33,7 @@ from posenc.hf.attach.position_table import position_table, switch_off, switch_o
 from posenc.hf.attach.supported import (
     check_layers,
     check_reached,
+    layer_facts,
     shape_of,
     source_of,
     supported_layers,
@@ -47,7 +48,6 @@ from posenc.hf.config.encoding_spec import (
     encoding_specs,
 )
 from posenc.hf.config.layers import LayerFacts
-from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.explanation.layer_attention import encodings_of
 from posenc.rotary.mrope import MRoPE
@@ -91,7 +91,7 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
     first = modules[chosen[0]]
     config, before = first.config, first.config._attn_implementation
     remaps_own = _remaps_own_rotation(encodings)
-    facts = _layer_facts(config) if _begins_with_own(encodings) or remaps_own else ()
+    facts = layer_facts(config) if _begins_with_own(encodings) or remaps_own else ()
     own_rotation = _rotation(facts[chosen[0]], chosen[0], first) if remaps_own else None
     spec = _parse_encodings(encodings, shape_of(first), own_rotation)
     table = position_table(model)
@@ -245,12 +245,6 @@ def _parse_encodings(encodings: object, sizes: Sizes, rotation: RotaryEncoding |
             if isinstance(create(spec, sizes, rotation), EmbeddingEncoding):
                 raise ValueError(f"encodings: {spec['name']} acts on embeddings, not in a layer's attention")
     return _AttachedEncodings(keep_rotation, specs, ())
-
-
-def _layer_facts(config: Any) -> Sequence[LayerFacts]:
-    """The facts of each layer, from the configuration without what is attached."""
-    model = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
-    return model.layers or model.distinct_layers * config.num_hidden_layers
 
 
 def _rotation_alone(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:

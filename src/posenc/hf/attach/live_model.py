@@ -21,9 +21,8 @@ from transformers import PreTrainedModel
 
 from posenc.arguments import one_line, shown
 from posenc.hf.attach.attention_function import NAME
-from posenc.hf.attach.supported import takes_rotation
+from posenc.hf.attach.supported import layer_facts, takes_rotation
 from posenc.hf.config.layers import LayerFacts
-from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.explanation.report import layer_words
 from posenc.rotary.rope import RoPE
 
@@ -106,13 +105,12 @@ def inspect(model: nn.Module) -> Inspection:
     if not modules:
         raise ValueError(f"model: {type(model).__name__} has no layer whose attention is given position_embeddings")
     config = modules[min(modules)].config
-    facts = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
-    layer_facts = facts.layers or facts.distinct_layers * config.num_hidden_layers
+    facts = layer_facts(config)
     rotary_modules = [
         module for module in model.modules() if is_rotary_module(module) and getattr(module, "config", None) is config
     ]
     rotary = rotary_modules[0] if len(rotary_modules) == 1 else None
-    return Inspection(tuple(_layer(n, modules[n], layer_facts[n], rotary) for n in sorted(modules)))
+    return Inspection(tuple(_layer(n, modules[n], facts[n], rotary) for n in sorted(modules)))
 
 
 def is_rotary_module(module: nn.Module) -> bool:

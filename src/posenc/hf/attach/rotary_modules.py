@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -26,9 +26,8 @@ from posenc.hf.attach import attach
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.live_model import inspect, is_rotary_module
 from posenc.hf.attach.scaling_methods import remapping_spec, scaled_rope
-from posenc.hf.attach.supported import takes_rotation
-from posenc.hf.config.layers import LayerFacts
-from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
+from posenc.hf.attach.supported import config_dict, layer_facts, takes_rotation
+from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
 from posenc.hf.config.text_config import find_text_config, length_key
@@ -80,7 +79,7 @@ class RotaryModules:
             raise ValueError(
                 f"model: {name} has no rotary module that is built from its configuration, so none to replace"
             )
-        self.read: RopeConfig = read_rope(self._config_dict())
+        self.read: RopeConfig = read_rope(config_dict(self.config))
         self.ropes = {kind: rope for kind, rope in self.read.layers.items() if rope is not None}
         has_mrope = not all(isinstance(rope, RoPE) for rope in self.ropes.values())
         if has_mrope or not self.ropes:
@@ -94,7 +93,7 @@ class RotaryModules:
 
     def config_of(self, plan: Plan) -> dict[str, Any]:
         """The configuration with the keys of a plan, which must be for `read`."""
-        return plan.applied_to(self._config_dict())
+        return plan.applied_to(config_dict(self.config))
 
     def planned_config(self, method: str, original_length: int, length: int) -> dict[str, Any]:
         """The configuration under a method that scales frequencies: the plan's, where a config alone can have it.
@@ -105,17 +104,12 @@ class RotaryModules:
             length: tokens that it is extended to.
         """
         if (known := planned_method(method)) is not None:
-            try:
-                start = None if original_length == self.original_length else original_length
+            start = None if original_length == self.original_length else original_length
+            with suppress(Refused):  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
                 plan = plan_extension(self.read.facts, length, known, start)
-            except Refused:  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
-                return scaled_config(self, method, original_length, length)
-            if plan.method is not None:
-                return self.config_of(plan)
+                if plan.method is not None:
+                    return self.config_of(plan)
         return scaled_config(self, method, original_length, length)
-
-    def _config_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in self.config.to_dict().items() if key != NAME}
 
     def rotation_keys(self) -> dict[str, Any]:
         """The keys of the live configuration on rotation and length."""
@@ -133,8 +127,7 @@ class RotaryModules:
         Raises:
             ValueError: where every layer has a window of at most that length.
         """
-        facts = model_from_config(self._config_dict())
-        layers: tuple[LayerFacts, ...] = facts.layers or facts.distinct_layers
+        layers = layer_facts(self.config)
         kinds = {layer.kind for layer in layers if layer.window is None or layer.window > original_length}
         ropes = {
             kind: rope
@@ -149,11 +142,9 @@ class RotaryModules:
 
     def long_range_layers(self, original_length: int) -> list[int]:
         """The numbers of layers that rotate and attend beyond the training length."""
-        facts = model_from_config(self._config_dict())
-        layers = facts.layers or facts.distinct_layers * self.config.num_hidden_layers
         return [
             n
-            for n, layer in enumerate(layers)
+            for n, layer in enumerate(layer_facts(self.config))
             if layer.rotation is not None and (layer.window is None or layer.window > original_length)
         ]
 
@@ -215,10 +206,10 @@ class RotaryModules:
         Raises:
             ValueError: where the new modules do not rotate as the configuration says; everything is restored.
         """
-        old = self._config_dict()
+        old = config_dict(self.config)
         changed = {key: value for key, value in values.items() if old.get(key) != value}
         before = {key: getattr(self.config, key, None) for key in changed}
-        modules, scales = [slot.module for slot in self._slots], self._scales()
+        modules, scales = [slot.module for slot in self._slots], [layer.scale for layer in layer_facts(self.config)]
         attention = [module for module in self.model.modules() if isinstance(getattr(module, "scaling", None), float)]
         old_scales = [(module, module.scaling) for module in attention]
         self._set(changed)
@@ -238,14 +229,9 @@ class RotaryModules:
             raise
         self._slots = [slot._replace(module=getattr(slot.parent, slot.name)) for slot in self._slots]
 
-    def _scales(self) -> list[float | None]:
-        """The softmax scale of each layer by the configuration."""
-        facts = model_from_config(self._config_dict())
-        return [layer.scale for layer in facts.layers or facts.distinct_layers * self.config.num_hidden_layers]
-
     def _rescale(self, before: list[float | None]) -> None:
         """Change the softmax scales of attention modules, which they compute when they are built."""
-        scales = dict(enumerate(zip(before, self._scales(), strict=True)))
+        scales = dict(enumerate(zip(before, (layer.scale for layer in layer_facts(self.config)), strict=True)))
         for module in self.model.modules():
             old, new = scales.get(getattr(module, "layer_idx", -1), (None, None))
             scaling = getattr(module, "scaling", None)
@@ -259,7 +245,7 @@ class RotaryModules:
     @contextmanager
     def temporarily(self, values: Mapping[str, Any]) -> Iterator[None]:
         """Context manager: the model with another rotation, restored afterwards."""
-        before = self._config_dict()
+        before = config_dict(self.config)
         self.rebuild(values)
         try:
             yield

@@ -15,6 +15,8 @@ from posenc.hf.attach.attention_function import NAME, NotReachedError
 from posenc.hf.attach.inline_attention import is_inline, num_kv_heads
 from posenc.hf.attach.position_table import position_table
 from posenc.hf.config.encoding_spec import Sizes
+from posenc.hf.config.layers import LayerFacts
+from posenc.hf.config.rope_config import model_from_config
 
 
 def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
@@ -55,6 +57,17 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
             f"model: {type(model).__name__} attends to images in both directions: attach to its language model"
         )
     return layers
+
+
+def config_dict(config: Any) -> dict[str, Any]:
+    """A live configuration as plain data, without what is attached."""
+    return {key: value for key, value in config.to_dict().items() if key != NAME}
+
+
+def layer_facts(config: Any) -> tuple[LayerFacts, ...]:
+    """The facts of each layer by a live configuration."""
+    model = model_from_config(config_dict(config))
+    return model.layers or model.distinct_layers * config.num_hidden_layers
 
 
 def source_of(module: nn.Module) -> str:

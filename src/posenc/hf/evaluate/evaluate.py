@@ -49,10 +49,10 @@ from posenc.evaluation.retrieval import (
     special_prefix,
 )
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.attach.scaling_methods import SEARCHES
+from posenc.hf.attach.supported import config_dict
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
 from posenc.hf.evaluate.search import SIZES
@@ -423,8 +423,7 @@ def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModu
     if trained_length is None and rotations is not None:
         trained_length = rotations.original_length
     elif trained_length is None:
-        config: Any = model.config
-        trained_length = start_of(ModelFacts({k: v for k, v in config.to_dict().items() if k != NAME}))
+        trained_length = start_of(ModelFacts(config_dict(model.config)))
     trained = trained_length
     if trained is None:
         raise ValueError("trained_length must be given: the configuration does not say the model's length")
