@@ -125,10 +125,6 @@ def _extend() -> argparse.ArgumentParser:
     parser.add_argument(
         "--original-length", type=tokens, metavar="TOKENS", help="training length, if the file is wrong"
     )
-    parser.add_argument(
-        "--retrieval", type=int, default=0, metavar="N",
-        help="also hide a fact in N texts of the training length and N of the new one, and ask for it (default: none)",
-    )  # fmt: skip
     parser.add_shared("--dtype", "--device")
     parser.add_argument(
         "--device-map", metavar="MAP",

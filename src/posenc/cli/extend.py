@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
 def _extended_config(options: Namespace) -> Any:
     from posenc.hf.extend.config_only import extend_config
 
-    for name in ("text", "last", "lengths", "search", "device_map", "retrieval", "overwrite"):
+    for name in ("text", "last", "lengths", "search", "device_map", "overwrite"):
         if getattr(options, name):
             raise ValueError(
                 f"--{name.replace('_', '-')} is not for --config-only, which measures and overwrites nothing"

@@ -6,7 +6,6 @@ computed for the scored tokens only.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,11 +40,6 @@ class Windows(NamedTuple):
     def before(self) -> Tensor:
         """The tokens before all scored ones, which training and searches may read."""
         return self.tokens[: self.ends[0] - self.last]
-
-    @property
-    def digest(self) -> str:
-        """A hash of all tokens."""
-        return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()[:16]
 
 
 def tokens_of(text: Text, tokenizer: Any) -> Tensor:

@@ -326,34 +326,6 @@ def test_the_fingerprint_sees_weights_in_buffers() -> None:
     assert fingerprint(model) != before
 
 
-def test_retrieval_is_measured_at_both_lengths_and_kept(tmp_path: Path) -> None:
-    from posenc.hf.modeling.export import byte_tokenizer
-
-    options = request(lengths=[640], last=8, text=text(3000), tokenizer=byte_tokenizer(), retrieval=2)
-    model = small(name="llama")
-    model.config.max_position_embeddings = 512
-    lines: list[str] = []
-    done = extend(model, 640, "yarn", out=tmp_path / "new", original_length=512, **options, progress=lines.append)
-    for method in ("cut", "yarn"):
-        assert all(len(done.evaluation.values("niah_single", length, method)) == 2 for length in (512, 640))
-    assert not done.evaluation.values("niah_single", 640, "as_is")
-    assert sum("niah_single" in line for line in lines) == 8
-    contrasts = json.loads((tmp_path / "new" / "extension.json").read_text())["contrasts"]
-    assert {(c["length"], c["control"]) for c in contrasts if c["task"] == "niah_single"} == {
-        (512, "cut"),
-        (640, "cut"),
-    }
-
-
-def test_retrieval_without_a_tokenizer_or_room_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(ValueError, match="tokenizer"):
-        extend(small(), TARGET, "yarn", **request(retrieval=2))
-    from posenc.hf.modeling.export import byte_tokenizer
-
-    with pytest.raises(ValueError, match="room"):
-        extend(small(), TARGET, "yarn", **request(retrieval=2, tokenizer=byte_tokenizer()))
-
-
 @pytest.mark.slow
 def test_ctrl_c_says_what_is_saved_and_how_to_continue(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())

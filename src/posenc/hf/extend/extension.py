@@ -4,16 +4,17 @@
     cut       the model before, with the last tokens alone, as many as it was trained on: what cutting the text costs
     METHOD    the extended model, at every length
 
-The readings, their log and their report are those of `posenc.hf.evaluate`: windows of one text, or prompts with a
-hidden fact, read by each of the three. An extension takes hours and may be killed at any moment: the readings and what
-a search has found are kept in ``OUT.work`` until the folder is complete, and the same call goes on from there.
+The readings, their log and their report are those of `posenc.hf.evaluate`: windows of one text, read by each of the
+three; retrieval is measured by `posenc evaluate`, of the new folder. An extension takes hours and may be killed at any
+moment: the readings and what a search has found are kept in ``OUT.work`` until the folder is complete, and the same
+call goes on from there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,6 @@ from posenc.hf.limits import TOKENS
 from posenc.hf.plan.plan import plan_extension
 from posenc.search import Settings
 
-RETRIEVAL = "niah_single"
 _STEPS, _SHORT = 8, 256  # tokens that are decoded, and after how many where no length matters
 _EXACT = 1e-3  # of the largest logit: the gap between float32 kernels of different shapes
 _NOISE = 2.0  # times the gap of the model before, which another run of the same model can reach
@@ -99,7 +99,7 @@ class Extension:
     Attributes:
         method: the method that was applied.
         original_length, length: training length and new context length, in tokens.
-        evaluation: losses and retrieval of "as_is", "cut" and the method, by length.
+        evaluation: losses of "as_is", "cut" and the method, by length.
         decoding: decoding with a cache compared with one call, before and after.
         config: the keys of the text part on rotation and length; {} for remapped distances.
         folder: the folder that was written; None: none.
@@ -160,7 +160,6 @@ def extend(
     lengths: Iterable[int] | None = None,
     windows: int = 4,
     last: int | None = None,
-    retrieval: int = 0,
     search: Settings | None = None,
     pieces: int = 2,
     seed: int = 0,
@@ -187,8 +186,6 @@ def extend(
             ``length``.
         windows: of text, each measured at every length.
         last: tokens at the end of each that are scored; None: 512, or an eighth of the original length if that is less.
-        retrieval: prompts of each length with a hidden fact, which both models are asked for; 0: none. They are
-            measured at the original length and at ``length``, and need a tokenizer.
         search: sizes of the search of "longrope" and "longrope2"; None: 48 evaluations.
         pieces: of text that a search judges on; for "longrope2" each is a needle document, which needs a tokenizer.
         seed: of a search.
@@ -208,7 +205,6 @@ def extend(
     check_whole("length", length, most=TOKENS)
     for word, number in (("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
-    check_whole("retrieval", retrieval, least=0)
     check_out(out, overwrite=overwrite)
     source, live = None, model
     model_name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
@@ -242,42 +238,30 @@ def extend(
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
     with MeasurementLog(None if work is None else work / "readings.jsonl", lock=True) as log:
-        options: dict[str, Any] = {"trained": original, "answer_tokens": None, "depths": DEPTHS, "log": log}
-        options |= {"known": (), "progress": progress}
-        reading = [(Evaluator(live, tokenizer, lengths=measured_at, scored=last, **options), PERPLEXITY,
-                    [_item(n, tokens[end - max(measured_at) : end]) for n, end in enumerate(scored.ends)])]  # fmt: skip
-        if retrieval:
-            if tokenizer is None:
-                raise ValueError("retrieval: questions are text, and the model has no tokenizer: give one, or 0")
-            prompts = evenly_spaced_pieces(tokens, length, retrieval)
-            items = [_item(n, prompts[n % len(prompts)]) for n in range(retrieval)]
-            reading.append(
-                (Evaluator(live, tokenizer, lengths=(original, length), scored=last, **options), RETRIEVAL, items)
-            )
-            reading[1][0].check_room([Method(CUT)], [RETRIEVAL], items)
+        evaluator = Evaluator(
+            live, tokenizer, trained=original, lengths=measured_at, scored=last, answer_tokens=None, depths=DEPTHS,
+            log=log, known=(), progress=progress,
+        )  # fmt: skip
+        items = [_item(n, tokens[end - max(measured_at) : end]) for n, end in enumerate(scored.ends)]
 
-        def read(methods: Iterable[str], target: str = "") -> Iterator[Reading]:
-            for each in methods:
-                for evaluator, task, items in reading:
-                    if each == AS_IS and task == RETRIEVAL:
-                        continue  # up to the original length it is what "cut" reads, and beyond it no control
-                    for n in evaluator.lengths:
-                        for item in items:
-                            yield evaluator.read(Method(each), f"{length} by {target}", task, n, item)
+        def read(method: str, target: str = "") -> list[Reading]:
+            return [
+                evaluator.read(Method(method), f"{length} by {target}", PERPLEXITY, n, item)
+                for n in measured_at for item in items
+            ]  # fmt: skip
 
-        for evaluator, _, _ in reading:
-            evaluator.begin()
-        readings = list(read((AS_IS, CUT)))
+        evaluator.begin()
+        readings = [*read(AS_IS), *read(CUT)]
         at, length_dependent = change.decoding_length()
         gaps = [_decoding_gap(live, tokens[:at], log, "before")]
         progress(f"extending by {name}")
         with within_memory(live, length):
             extended, config = change.apply()
         digest = hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
-        readings += read((name,), digest)
+        readings += read(name, digest)
         gaps.append(_decoding_gap(extended, tokens[:at], log, f"{name} {length} {digest}"))
         dtype_name = str(next(extended.parameters()).dtype).removeprefix("torch.")
-        evaluation = reading[0][0].evaluation(model_name, readings, reading[0][2])
+        evaluation = evaluator.evaluation(model_name, readings, items)
         result = Extension(
             name, original, length, evaluation, Decoding(at, gaps[0], gaps[1], dtype_name, length_dependent), config,
             None if out is None else str(out), model=extended,
@@ -386,7 +370,7 @@ def _config_of(model: Any) -> dict[str, Any]:
 
 
 def _item(number: int, tokens: Tensor) -> Item:
-    """A window or a piece of a text as a document."""
+    """A window of a text as a document."""
     sha256 = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()
     return Item(number, Document(f"window {number + 1}", "", sha256), tokens)
 
