@@ -261,10 +261,6 @@ def _serve() -> argparse.ArgumentParser:
         "--length", type=tokens, metavar="TOKENS",
         help="context length to serve (default: what the config declares, or what --rope reaches)",
     )  # fmt: skip
-    parser.add_argument(
-        "--engine-version", action="append", default=[], dest="engine_versions", metavar="ENGINE=VERSION",
-        help="the version that will serve it, such as vllm=0.33.0; may be repeated (default: the measured ones)",
-    )  # fmt: skip
     parser.add_shared("--json")
     return parser
 

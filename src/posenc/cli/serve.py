@@ -18,7 +18,7 @@ from posenc.input_files import naming
 
 def run(options: Namespace) -> int:
     """Print a line for each engine, or the command that extends a config whose own rotation does not reach a length."""
-    path, length, versions = options.path, options.length, _versions(options.engine_versions)
+    path, length = options.path, options.length
     with naming(path):
         config = read_rope(Path(path))
     target = config
@@ -28,9 +28,7 @@ def run(options: Namespace) -> int:
             target = config.with_rope(dict(target.rotations))
     folder = path if Path(path).is_dir() else "DIR"
     with naming(path):
-        lines = serve_flags(
-            target, exact=options.exact, length=length, engine_versions=versions, folder=folder, program=options.program
-        )
+        lines = serve_flags(target, exact=options.exact, length=length, folder=folder, program=options.program)
         reach = reach_of(target)
         beyond = length is not None and reach is not None and length > reach and options.rope is None
         extension, text = _extension(path, config, length) if beyond and length else ({}, "")
@@ -51,11 +49,3 @@ def _extension(path: str, config: RopeConfig, length: int) -> tuple[dict[str, An
         return plan.record(), str(plan)
     command = plan.command(path)
     return {**plan.record(), "extend": shlex.split(command)}, f"{plan.title}\n{command}"
-
-
-def _versions(words: list[str]) -> dict[str, str]:
-    """Versions by engine, from ``ENGINE=VERSION``."""
-    for word in words:
-        if not all(word.partition("=")):
-            raise ValueError(f"--engine-version must be ENGINE=VERSION, such as vllm=0.33.0, got {word!r}")
-    return dict(word.split("=", 1) for word in words)

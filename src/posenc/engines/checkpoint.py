@@ -9,7 +9,7 @@ from typing import NamedTuple
 from posenc.arguments import shown
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.serving.lines import Serving
-from posenc.hf.serving.table import engine_table, versions
+from posenc.hf.serving.table import engine_table, newest
 
 
 class Line(NamedTuple):
@@ -47,7 +47,7 @@ def check_checkpoint(path: Path, engines: Sequence[str] = ()) -> list[Line]:
     serving = Serving(read_rope(path), None)
     lines = []
     for engine in engines or known:
-        if not any(serving.blocks) or not versions(engine):
+        if not any(serving.blocks) or not newest(engine):
             lines.append(Line(engine, "not run", "the config has no rotation"))
             continue
         checked = serving.verdict(engine)

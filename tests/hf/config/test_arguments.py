@@ -47,7 +47,7 @@ CALLS: list[Call] = [
      {"rotations": READ.rotations, "config": LLAMA, "reading": READ.reading}),
     ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
     ("serve_flags", hf.serve_flags,
-     {"config": READ, "exact": True, "length": 64, "engine_versions": {"vllm": "0.33.0"}, "folder": "DIR",
+     {"config": READ, "exact": True, "length": 64, "folder": "DIR",
       "program": "vllm"}),
     ("LayerAttention", hf.LayerAttention, {"facts": SUNK, "num_heads": 4, "scale": 0.5}),
     ("LayerAttention", hf.LayerAttention, {"facts": NORMED, "norms": (torch.nn.Identity(), torch.nn.Identity())}),

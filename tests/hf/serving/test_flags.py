@@ -32,7 +32,6 @@ from posenc.hf.serving.table import (
     rows_of_blocks,
     spelling_of,
     verdict,
-    versions,
 )
 from posenc_cli import run
 from tests.hf.extend.ten_models import PUBLISHED
@@ -175,13 +174,6 @@ def test_lines_are_by_version() -> None:
     assert (flag.version, flag.right) == (newest(VLLM), True)
     assert str(flag).startswith(f"vLLM {newest(VLLM)}: vllm serve DIR ")
     assert "yarn matches transformers" in str(flag)
-    other = flags(YARN, engine_versions={"vllm": "0.1"})["vllm"]
-    assert (other.version, other.right) == ("0.1", None)
-    assert f"not measured: vLLM 0.1 (measured: {', '.join(versions(VLLM))})" in str(other)
-    exact = flags(YARN, exact=True, engine_versions={"vllm": "0.1"})["vllm"]
-    assert exact.right is None
-    with pytest.raises(ValueError, match="engine_versions"):
-        flags(YARN, engine_versions={"vlm": "1"})
 
 
 def test_the_table_knows_each_block() -> None:
@@ -286,14 +278,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "is no JSON" in capsys.readouterr().err
     assert run(["serve", str(tmp_path), "--exact", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
-    assert run(["serve", str(tmp_path), "--engine-version", "vllm=0.1", "--json"]) == 0
+    assert run(["serve", str(tmp_path), "--json"]) == 0
     vllm, *others = json.loads(capsys.readouterr().out)
-    assert (vllm["version"], vllm["right"]) == ("0.1", None)
+    assert (vllm["version"], vllm["right"]) == (newest(VLLM), True)
     assert vllm["command"] == f"vllm serve {tmp_path} --max-model-len 8192", "an untouched config is served as it is"
     assert [line["engine"] for line in others] == ["sglang", "llama.cpp", "mlx-lm", "transformers"]
-    for wrong in ("vllm", "vlm=1"):
-        assert run(["serve-flags", str(tmp_path), "--engine-version", wrong]) == 2
-        assert "got" in capsys.readouterr().err
 
 
 def test_layers_without_rotation_by_code_leave_one_block() -> None:

@@ -12,8 +12,7 @@ overrides on to a draft model, and overrides of a part of a config (text_config)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -84,7 +83,6 @@ class Serving:
         overridden: whether flags say the rotation, because the config.json says another.
         exact: whether posenc's plug-ins are used.
         gguf: path of the source where it is a GGUF file, which llama.cpp alone serves.
-        versions: of engines, by name; default: those that were measured.
     """
 
     config: RopeConfig
@@ -93,7 +91,6 @@ class Serving:
     overridden: bool = False
     exact: bool = False
     gguf: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text_config(self) -> TextConfig:
@@ -124,19 +121,13 @@ class Serving:
         old = self.config.facts.as_read
         return any(not equivalent(rope, old.get(kind)) for kind, rope in self.config.rotations.items())
 
-    def verdict(
-        self, engine: str, blocks: Any = None, spelling: str = "", version: str = "", length: int | None = None
-    ) -> Verdict:
+    def verdict(self, engine: str, blocks: Any = None, spelling: str = "", length: int | None = None) -> Verdict:
         """What was measured of these blocks in an engine of the table; default: the file's, in its spelling."""
         return verdict(
             engine, self.blocks if blocks is None else blocks, spelling=spelling or spelling_of(self.text_config),
-            model_type=self.model_type, length=length or self.length, version=version, beyond=self.beyond,
+            model_type=self.model_type, length=length or self.length, beyond=self.beyond,
             overridden=str(self.config.config.get("model_type")) if self.overridden and self.text_config.path else "",
         )  # fmt: skip
-
-    def version(self, engine: str, column: str) -> str:
-        """The version of an engine that the lines are for."""
-        return self.versions.get(engine, newest(column))
 
 
 def serve_flags(
@@ -144,7 +135,6 @@ def serve_flags(
     *,
     exact: bool = False,
     length: int | None = None,
-    engine_versions: Mapping[str, str] | None = None,
     folder: str = "DIR",
     program: str | None = None,
 ) -> list[Line]:
@@ -155,7 +145,6 @@ def serve_flags(
         exact: through posenc's plug-ins, which must be installed with the engine: exact angles; a scaling that
             follows the length spans ``length``.
         length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
-        engine_versions: versions by engine ("vllm", "sglang", "llama.cpp", "mlx-lm"); default: the measured ones.
         folder: of the model, as lines name it.
         program: one engine or trainer ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron", "trl");
             None: every engine.
@@ -169,18 +158,14 @@ def serve_flags(
         check_whole("length", length, most=TOKENS)
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
-    if engine_versions is not None and not isinstance(engine_versions, Mapping):
-        raise ValueError(f"engine_versions must be versions by engine, got {shown(engine_versions)}")
     if not isinstance(folder, str):
         raise ValueError(f"folder must be text, got {shown(folder)}")
-    if set(engine_versions or {}) - set(ENGINES):
-        raise ValueError(f"engine_versions must name {', '.join(ENGINES)}, got {shown(engine_versions)}")
     if program is not None and not isinstance(program, str):
         raise ValueError(f"program must be text, got {shown(program)}")
     program = _AS_TRANSFORMERS.get(program, program) if program is not None else None
     if program is not None and program not in (*ENGINES, *TRAINERS):
         raise ValueError(f"program must be one of {', '.join((*ENGINES, 'trl', *TRAINERS))}, got {shown(program)}")
-    serving = Serving(config, length, folder, exact=exact, versions=dict(engine_versions or {}))
+    serving = Serving(config, length, folder, exact=exact)
     serving = replace(serving, overridden=exact or serving.changed)
     reach = reach_of(config)
     if length is not None and reach is not None and length > reach:
@@ -246,7 +231,7 @@ def _module(engine: str) -> Any:
 
 def _refused(serving: Serving, reason: str) -> list[Line]:
     names = BY_FLAGS if serving.overridden else ENGINES
-    return [Line(name, serving.version(name, _module(name).COLUMN), "", None, reason) for name in names]
+    return [Line(name, newest(_module(name).COLUMN), "", None, reason) for name in names]
 
 
 def _unmeasured(line: Line, model_type: str, config: Config) -> Line:

@@ -29,7 +29,7 @@ from posenc.hf.config.text_config import length_key, max_length
 from posenc.hf.config.write import share_of
 from posenc.hf.serving.lines import Line, Serving, has_lists
 from posenc.hf.serving.plugin_block import plugin_block
-from posenc.hf.serving.table import engine_result, versions
+from posenc.hf.serving.table import engine_result, newest
 
 
 class Server(NamedTuple):
@@ -58,18 +58,18 @@ class Server(NamedTuple):
 
 def server_line(server: Server, serving: Serving, notes: Sequence[str]) -> Line:
     """The line of a server: the folder with the length, and what overrides its config where the rotation changes."""
-    version, folder = serving.version(server.name, server.column), serving.folder
+    folder = serving.folder
     length = () if serving.length is None else (server.length_flag, str(serving.length))
-    line = Line(server.name, version, "", None, "")
+    line = Line(server.name, newest(server.column), "", None, "")
     blocks: dict[str, Block | None] = {}
     if not serving.overridden:
-        checked, words = serving.verdict(server.column, version=version), length
+        checked, words = serving.verdict(server.column), length
     else:
         try:
             blocks = _blocks(server, serving)
         except ValueError as error:
             return line._replace(text=str(error))
-        checked = serving.verdict(server.column, blocks.values(), "v5", version)
+        checked = serving.verdict(server.column, blocks.values(), "v5")
         words = (server.override_flag, json.dumps(_overrides(server, serving, blocks)), *length)
     if checked.wrong and not serving.overridden:  # flags may reach what the file's own keys do not
         by_flags = server_line(server, replace(serving, overridden=True), notes)
@@ -82,14 +82,11 @@ def server_line(server: Server, serving: Serving, notes: Sequence[str]) -> Line:
         return line._replace(right=False, text=f"{checked}{plug_in}")
     right, text = checked.right, str(checked)
     if serving.exact:
-        if not _hands_on_blocks(server, serving, version):
+        if not _hands_on_blocks(server, serving):
             model_type = serving.text_config.model_type
             reason = f"{server.name}'s model class of {model_type} hands no rope block on to its rotary class"
             return line._replace(text=f"{reason}, so the plug-in would have no effect")
-        tried = versions(server.column)
-        right = True if version in tried else None
-        text = "posenc's table in the engine's own class, compared with posenc's"
-        text = text if right else f"not measured: the plug-in was tried in {', '.join(tried)}"
+        right, text = True, "posenc's table in the engine's own class, compared with posenc's"
     command = shlex.join([*server.start, folder, *words])
     if serving.overridden and serving.text_config.path and not checked.override_ran:
         part, model_type = ".".join(serving.text_config.path), serving.text_config.model_type
@@ -120,10 +117,10 @@ def longrope_note(serving: Serving, *, always: bool) -> str:
     )
 
 
-def _hands_on_blocks(server: Server, serving: Serving, version: str) -> bool:
+def _hands_on_blocks(server: Server, serving: Serving) -> bool:
     """Whether the model class was not measured to leave the block out: it then computes every scaling as none."""
     default, yarn = (
-        engine_result(server.column, row, "v5", serving.text_config.model_type, version) for row in ("default", "yarn")
+        engine_result(server.column, row, "v5", serving.text_config.model_type) for row in ("default", "yarn")
     )
     return not (default.wrong or (yarn.state == "ignored" and yarn.text == "all scaling"))
 

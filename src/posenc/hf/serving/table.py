@@ -86,7 +86,7 @@ class EngineResult(NamedTuple):
 
     Attributes:
         engine: its adapter's name.
-        version: that was measured, or the requested one that was not measured.
+        version: that was measured; "": none was.
         row: the kind of block: a rope type, or one with a key that changes its meaning.
         spelling: a key of `SPELLINGS`.
         state: right, off, ignored (a key), refused, disputed, or "not measured".
@@ -188,11 +188,8 @@ class Verdict(NamedTuple):
             rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and measures == "rotary class" else ""
             verb = "matches" if len(rows) == 1 else "match"
             return f"{', '.join(rows)} {verb} transformers ({measures}, {', '.join(models)}{rest})"
-        if self.version not in engine_table()["engines"].get(self.engine, {}):
-            known = ", ".join(versions(self.engine))
-            if not known:
-                return f"not measured: {title(self.engine)}"
-            return f"not measured: {title(self.engine)} {self.version} (measured: {known})"
+        if not self.version:
+            return f"not measured: {title(self.engine)}"
         spelling = SPELLINGS[self.results[0].spelling] if self.results else ""
         rows = dict.fromkeys(result.row for result in self.unmeasured)
         return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
@@ -225,17 +222,12 @@ def title(engine: str) -> str:
     return NAMES.get(engine, engine)
 
 
-def versions(engine: str) -> tuple[str, ...]:
-    """The versions of an engine that were measured, the newest record last."""
-    return tuple(engine_table()["engines"].get(engine, {}))
-
-
 def newest(engine: str) -> str:
-    """The version of an engine's newest record; "" where there is none."""
-    return (versions(engine) or ("",))[-1]
+    """The version of an engine's newest record, which all results are of; "" where there is none."""
+    return next(reversed(engine_table()["engines"].get(engine, {})), "")
 
 
-def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "", version: str = "") -> EngineResult:
+def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "") -> EngineResult:
     """The measurement of one row: of the class that serves the model type, by the bench or in a released config.
 
     Another model type's result speaks for this one where an engine has one code for all of them (llama.cpp's converter
@@ -247,9 +239,8 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
         row: the kind of block.
         spelling: a key of `SPELLINGS`.
         model_type: of the text model; "": any.
-        version: of the engine; "": the newest that was measured.
     """
-    version = version or newest(engine)
+    version = newest(engine)
     content = engine_table()["engines"].get(engine, {}).get(version)
     nothing = EngineResult(engine, version, row, spelling, "not measured")
     state, text, seen, date = _SEEN.get((engine, version, model_type), ("not measured", "", (), ""))
@@ -369,7 +360,6 @@ def verdict(
     spelling: str = "v5",
     model_type: str = "",
     length: int | None = None,
-    version: str = "",
     beyond: tuple[str, ...] = (),
     overridden: str = "",
 ) -> Verdict:
@@ -384,13 +374,12 @@ def verdict(
         spelling: of the config that the engine reads, a key of `SPELLINGS`.
         model_type: of the text model.
         length: tokens that are served; None: more than the original length.
-        version: of the engine; "": the newest that was measured.
         beyond: as `posenc.hf.serving.beyond.beyond_rotation` gives it.
         overridden: the type of the whole model where flags override a part of its config, such as text_config.
     """
-    version, results = version or newest(engine), []
+    version, results = newest(engine), []
     for row, block in rows_of_blocks(blocks, length).items():
-        result = engine_result(engine, row, spelling, model_type, version)
+        result = engine_result(engine, row, spelling, model_type)
         results.append(result._replace(state="right") if result.wrong and _has_remedy(result, block) else result)
     classes = engine_table()["engines"].get(engine, {}).get(version, {}).get("classes", {})
     ran = not overridden or "nested override" in classes.get(overridden, {})

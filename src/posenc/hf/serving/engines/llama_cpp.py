@@ -17,7 +17,7 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in
 from posenc.hf.serving.settings import gain_of_yarn
-from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER
+from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER, newest
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 COLUMN = CONVERTER
@@ -47,7 +47,7 @@ def _words(serving: Serving) -> tuple[str, str]:
 
 def _of_latent(serving: Serving) -> Line:
     """Latent attention, whose softmax scale no flag sets, and of which the bench has no case."""
-    result, (convert, serve) = Line("llama.cpp", serving.version("llama.cpp", CONVERTER), "", None, ""), _words(serving)
+    result, (convert, serve) = Line("llama.cpp", newest(CONVERTER), "", None, ""), _words(serving)
     if serving.overridden:
         text = "no flag sets the softmax scale of latent attention: convert the written folder"
         return result._replace(text=text)
@@ -59,12 +59,11 @@ def _of_latent(serving: Serving) -> Line:
 
 def _of_folder(serving: Serving) -> Line:
     """The converter's file, or where it loses the rotation a file that `posenc gguf` writes over it."""
-    name, version = shlex.quote(serving.folder), serving.version("llama.cpp", CONVERTER)
-    lost, (convert, serve) = serving.verdict(CONVERTER, version=version), _words(serving)
-    result = Line("llama.cpp", version, f"{convert} model.gguf; {serve}", lost.right, str(lost))
+    name, lost, (convert, serve) = shlex.quote(serving.folder), serving.verdict(CONVERTER), _words(serving)
+    result = Line("llama.cpp", newest(CONVERTER), f"{convert} model.gguf; {serve}", lost.right, str(lost))
     if not lost.wrong:
         return result
-    written = serving.verdict(WRITER, spelling="v5", version=version)
+    written = serving.verdict(WRITER, spelling="v5")
     if written.wrong:
         return result._replace(command="", right=False, text=f"no GGUF file is known to hold this rotation: {written}")
     rows = ", ".join(dict.fromkeys(each.row for each in lost.wrong))
@@ -75,13 +74,12 @@ def _of_folder(serving: Serving) -> Line:
 
 def _by_flags(serving: Serving) -> Line:
     """Flags for the file of the original weights."""
-    version = serving.version("llama.cpp", FLAGS)
-    result = Line("llama.cpp", version, "", None, "")
+    result = Line("llama.cpp", newest(FLAGS), "", None, "")
     try:
         words, block = flags_of(serving)
     except ValueError as error:
         return result._replace(text=str(error))
-    checked = serving.verdict(FLAGS, [block], "v5", version)
+    checked = serving.verdict(FLAGS, [block], "v5")
     if checked.wrong:
         return result._replace(right=False, text=f"{checked}; write the file: posenc gguf")
     raised = context_words(serving.text_config.model_type, serving.length)
@@ -138,8 +136,8 @@ def words_of_block(block: Block) -> list[str]:
 
 def _of_gguf(serving: Serving) -> Line:
     """Flags for a GGUF file, or a copy of it."""
-    gguf, version = serving.gguf, serving.version("llama.cpp", WRITER)
-    checked, result = serving.verdict(WRITER, spelling="v5"), Line("llama.cpp", version, "", None, "")
+    gguf, checked = serving.gguf, serving.verdict(WRITER, spelling="v5")
+    result = Line("llama.cpp", newest(WRITER), "", None, "")
     if checked.wrong or len(serving.blocks) != 1 or serving.blocks[0] is None:
         reason = str(checked) if checked.wrong else "its layers have rotations of several kinds"
         return result._replace(right=False, text=f"no GGUF file is known to hold this rotation: {reason}")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import shlex
 
 from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.table import MLX
+from posenc.hf.serving.table import MLX, newest
 
 COLUMN = MLX
 
 
 def line(serving: Serving) -> Line:
     """The line of mlx-lm, whose model classes read other keys each: Gemma's reads no scaling."""
-    name, version = shlex.quote(serving.folder), serving.version("mlx-lm", MLX)
-    checked = serving.verdict(MLX, version=version)
-    result = Line("mlx-lm", version, f"mlx_lm.server --model {name}", checked.right, str(checked))
+    name, checked = shlex.quote(serving.folder), serving.verdict(MLX)
+    result = Line("mlx-lm", newest(MLX), f"mlx_lm.server --model {name}", checked.right, str(checked))
     if checked.wrong:
-        both = serving.verdict(MLX, spelling="both", version=version)
+        both = serving.verdict(MLX, spelling="both")
         text_config = serving.text_config
         newer = not any(text_config.get(key) is not None for key in ("rope_scaling", "rope_theta"))
         older = newer and text_config.family.since < 5 and both.right
