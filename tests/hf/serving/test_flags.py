@@ -16,7 +16,6 @@ from posenc.hf import extend_config, preset, read_rope
 from posenc.hf.config.block_schema import keys_of
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.serving.beyond import beyond_rotation
 from posenc.hf.serving.lines import Serving, serve_flags, serving_lines
 from posenc.hf.serving.table import (
     CONVERTER,
@@ -328,7 +327,7 @@ def test_an_override_keeps_every_key_that_was_read() -> None:
 
 def test_measured_right_is_said_of_the_rotary_class_alone() -> None:
     def beyond(config: dict[str, Any]) -> tuple[str, ...]:
-        return beyond_rotation(read_rope(config))
+        return Serving(read_rope(config), None).beyond
 
     sizes = {key: MINISTRAL[key] for key in ("hidden_size", "head_dim", "num_attention_heads", "num_hidden_layers")}
     llama4 = {**sizes, "model_type": "llama4_text", "max_position_embeddings": 2**20, "num_hidden_layers": 4,

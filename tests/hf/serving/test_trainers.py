@@ -18,7 +18,7 @@ from posenc import LongRoPE, RoPE, YaRN
 from posenc.hf import extend_config, read_rope, serve_flags
 from posenc.hf.serving import lines
 from posenc.hf.serving.lines import TRAINERS, Line, Serving, trainer_line
-from posenc.hf.serving.settings import gain_of_yarn
+from posenc.hf.serving.overrides import gain_of_yarn
 from posenc_cli import run
 
 LLAMA31 = {

@@ -2,7 +2,7 @@
 
 lines            the one renderer; engines/ and trainers/ have a file for each program
 overrides        blocks on the command lines of vLLM and SGLang
-table            what engines were measured to compute (engine_table.json);  beyond: what no rotary class computes
+table            what engines were measured to compute (engine_table.json)
 plugin_rotation  the block of rope_parameters with rope type "posenc", and an engine's rotary class under it
 vllm_plugin      entry point ``vllm.general_plugins``
 sglang_plugin    entry point ``sglang.srt.plugins``

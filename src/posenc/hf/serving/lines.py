@@ -23,13 +23,13 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.posenc_config import attached_names
-from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rope_config import RopeConfig, model_from_config
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.config.write import extended_length
+from posenc.hf.families.family import CHUNKED
 from posenc.hf.limits import TOKENS
 from posenc.hf.plan.documented import documented_block
-from posenc.hf.serving.beyond import beyond_rotation
 from posenc.hf.serving.table import UNKNOWN, Verdict, newest, spelling_of, title, verdict
 from posenc.hf.sources.load import Config
 
@@ -37,6 +37,7 @@ ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
 TRAINERS = ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron")
 _AS_TRANSFORMERS = {"trl": "transformers", "llamafactory": "llama-factory"}  # other names of programs
 BY_FLAGS = ("vllm", "sglang", "llama.cpp")  # engines whose flags say a rotation
+WRITE_FIRST = "write the folder first (posenc extend --config-only --out DIR), and train that"
 
 
 class Line(NamedTuple):
@@ -112,8 +113,38 @@ class Serving:
 
     @cached_property
     def beyond(self) -> tuple[str, ...]:
-        """Parts of the model's attention that no rotary class computes."""
-        return beyond_rotation(self.config)
+        """Parts of the model's attention that depend on positions and that no rotary class computes, in words."""
+        try:
+            layers = [layer for layer in model_from_config(self.config).distinct_layers if layer.attends]
+        except ValueError:  # a schedule that is not read, which posenc explain tells
+            return ()
+        rotations = self.config.rotations
+        found = {
+            "temperature of the queries": any(layer.temperature is not None for layer in layers),
+            "attention in chunks": any(layer.kind == CHUNKED for layer in layers),
+            "windows": any(layer.window is not None and layer.kind != CHUNKED for layer in layers),
+            "layers without rotation": any(layer.spec is None for layer in layers),
+            "softmax scale of mscale_all_dim": any(
+                rope is not None and self.config.softmax_factor(kind) != 1 for kind, rope in rotations.items()
+            ),
+            "sparse attention": any(layer.index_topk is not None or layer.not_read for layer in layers),
+        }
+        return tuple(name for name, is_there in found.items() if is_there)
+
+    @property
+    def rope(self) -> RoPESpec:
+        """The one rotation of all layers.
+
+        Raises:
+            ValueError: where layers differ, do not rotate, or rotate by several coordinates of a token.
+        """
+        rotations = list(self.config.rotations.values())
+        if len(rotations) != 1 or rotations[0] is None:
+            raise ValueError("its settings have one rotation for all layers, and the layers of this model differ")
+        rope = text_rope(rotations[0])
+        if rope is not rotations[0]:
+            raise ValueError("its settings have no M-RoPE")
+        return rope
 
     @property
     def changed(self) -> bool:

@@ -11,10 +11,11 @@ Source: vLLM 0.33, rotary_embedding/__init__.py (get_rope), engine arguments; SG
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from posenc.arguments import one_line
 from posenc.frequencies.host import steps_of
@@ -22,6 +23,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import PRESERVED, Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
+from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import INTERLEAVED, Rotation, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
@@ -226,3 +228,34 @@ def _with_resets(block: Block, old: Block) -> Block:
     read = keys_of_type(block["rope_type"], "sglang")
     resets = {key: SILENT.get(key) for key in read if key not in block and (key in SILENT or key in old)}
     return {**block, **resets}
+
+
+def gain_of_yarn(block: dict[str, Any]) -> tuple[float, float, float]:
+    """The gain of a YaRN block on rotated queries and keys, and the scales (numerator, denominator) that give it.
+
+    m(a) = 0.1 a ln(factor) + 1, and the gain is m(numerator) / m(denominator).
+
+    Raises:
+        ValueError: for a factor of 1 with another gain than 1.
+    """
+    scale, all_dim = float(block.get("mscale") or 0), float(block.get("mscale_all_dim") or 0)
+    if block.get("attention_factor") is None:
+        scale, all_dim = (scale, all_dim) if scale and all_dim else (1.0, 0.0)
+        return _m(block["factor"], scale) / _m(block["factor"], all_dim), scale, all_dim
+    gain = float(block["attention_factor"])
+    if block["factor"] <= 1:
+        raise ValueError("a gain needs a factor above 1 there")
+    return gain, (gain - 1) / (0.1 * math.log(block["factor"])), 0.0
+
+
+def _m(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
+def steps_of_temperature(config: RopeConfig) -> Iterator[tuple[float, int]]:
+    """Of each block whose temperature of the queries grows in steps: its beta, and the step in tokens."""
+    rule = config.text_config.family.attention.temperature
+    for block in config.facts.blocks:
+        beta, step = (block.effective.get(key) for key in ("llama_4_scaling_beta", "original_max_position_embeddings"))
+        if rule is not None and rule.form == "block steps" and beta and step:
+            yield float(beta), int(step)

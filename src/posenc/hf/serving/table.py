@@ -374,7 +374,7 @@ def verdict(
         spelling: of the config that the engine reads, a key of `SPELLINGS`.
         model_type: of the text model.
         length: tokens that are served; None: more than the original length.
-        beyond: as `posenc.hf.serving.beyond.beyond_rotation` gives it.
+        beyond: as `posenc.hf.serving.lines.Serving.beyond` has it.
         overridden: the type of the whole model where flags override a part of its config, such as text_config.
     """
     version, results = newest(engine), []

@@ -15,8 +15,7 @@ import shlex
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import block_in
-from posenc.hf.serving.settings import gain_of_yarn
+from posenc.hf.serving.overrides import block_in, gain_of_yarn
 from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER, newest
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 

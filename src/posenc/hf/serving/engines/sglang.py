@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posenc.hf.config.text_config import max_length
-from posenc.hf.serving.beyond import steps_of_temperature
 from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import Server, longrope_note, server_line
+from posenc.hf.serving.overrides import Server, longrope_note, server_line, steps_of_temperature
 from posenc.hf.serving.table import SGLANG
 
 COLUMN = SGLANG

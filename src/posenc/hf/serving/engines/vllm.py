@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.ntk import DynamicNTK
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.serving.beyond import steps_of_temperature
 from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import Server, longrope_note, server_line
+from posenc.hf.serving.overrides import Server, longrope_note, server_line, steps_of_temperature
 from posenc.hf.serving.table import VLLM
 
 COLUMN = VLLM

@@ -10,9 +10,8 @@ import json
 
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.text_config import length_key
-from posenc.hf.serving.lines import Line, Serving
+from posenc.hf.serving.lines import WRITE_FIRST, Line, Serving
 from posenc.hf.serving.overrides import block_in
-from posenc.hf.serving.settings import WRITE_FIRST, only_rope
 
 VERSION, INSTEAD = "0.19.0", WRITE_FIRST
 
@@ -22,7 +21,7 @@ def line(serving: Serving) -> Line:
     settings = {"base_model": serving.folder, "sequence_len": serving.length}
     if not serving.overridden:
         return Line("axolotl", VERSION, json.dumps(settings), None, "not run: transformers reads the file as it is")
-    text_config, rope = serving.text_config, only_rope(serving)
+    text_config, rope = serving.text_config, serving.rope
     if text_config.path or list(serving.config.rotations) != [ALL]:
         raise ValueError("its overrides are set on the whole config, and not on a part of it")
     block = block_in("transformers", rope, serving.length)

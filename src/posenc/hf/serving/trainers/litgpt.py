@@ -9,8 +9,7 @@ import json
 from typing import Any
 
 from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import block_in
-from posenc.hf.serving.settings import gain_of_yarn, only_rope
+from posenc.hf.serving.overrides import block_in, gain_of_yarn
 from posenc.hf.serving.table import newest, verdict
 
 COLUMN = "litgpt"
@@ -23,7 +22,7 @@ _KEYS = {
 
 def line(serving: Serving) -> Line:
     """The settings of litgpt."""
-    rope = only_rope(serving)
+    rope = serving.rope
     block = block_in("transformers", rope, serving.length)
     settings = {"block_size": serving.length, **_settings(block, rope.rotary_dim / rope.head_dim)}
     checked = verdict(COLUMN, [block], model_type="llama")  # one cache serves all of its models

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.settings import WRITE_FIRST
+from posenc.hf.serving.lines import WRITE_FIRST, Line, Serving
 
 VERSION, INSTEAD = "0.9.5", WRITE_FIRST
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in
-from posenc.hf.serving.settings import only_rope
 from posenc.hf.serving.table import newest, verdict
 
 COLUMN = "torchtitan"
@@ -19,7 +18,7 @@ VERSION = newest(COLUMN)
 
 def line(serving: Serving) -> Line:
     """The fields of torchtitan."""
-    rope = only_rope(serving)
+    rope = serving.rope
     block = block_in("transformers", rope, serving.length)
     fields = {"dim": rope.rotary_dim, "max_seq_len": serving.length, "theta": block["rope_theta"], **_scaling(block)}
     checked = verdict(COLUMN, [block], model_type="llama")  # one module serves all of its models
