@@ -16,7 +16,7 @@ from posenc.hf import extend_config, preset, read_rope
 from posenc.hf.config.block_schema import keys_of
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.serving.lines import Serving, serve_flags, serving_lines
+from posenc.hf.serving.lines import ENGINES, Serving, serve_flags, serving_lines
 from posenc.hf.serving.table import (
     CONVERTER,
     MLX,
@@ -281,7 +281,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     vllm, *others = json.loads(capsys.readouterr().out)
     assert (vllm["version"], vllm["right"]) == (newest(VLLM), True)
     assert vllm["command"] == f"vllm serve {tmp_path} --max-model-len 8192", "an untouched config is served as it is"
-    assert [line["engine"] for line in others] == ["sglang", "llama.cpp", "mlx-lm", "transformers"]
+    assert ["vllm", *(line["engine"] for line in others)] == list(ENGINES)
 
 
 def test_layers_without_rotation_by_code_leave_one_block() -> None:
