@@ -264,12 +264,11 @@ def _rotation_alone(facts: LayerFacts, number: int, module: nn.Module) -> LayerF
     return facts._replace(temperature=None, sink="")
 
 
-def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **options: Any) -> Any:
+def load(folder: str | Path, **options: Any) -> Any:
     """A model that was saved with encodings attached, with them and their weights.
 
     Args:
         folder: that ``save_pretrained`` or ``posenc attach`` wrote, or its name on the Hub.
-        auto_class: of transformers, which chooses the model's class.
         options: for ``from_pretrained``: dtype, device_map, trust_remote_code (False unless it is given).
 
     Returns:
@@ -290,7 +289,7 @@ def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **option
         config.__dict__.pop(_IMPLEMENTATION, None)
         options = {"attn_implementation": "eager", **options}
     saved: Mapping[str, Any] = block
-    classes = auto_class._model_mapping[type(config)]
+    classes: Any = AutoModelForCausalLM._model_mapping[type(config)]
     if isinstance(classes, tuple | list):  # one of several, by what the configuration was saved from
         classes = next((each for each in classes if each.__name__ in (config.architectures or [])), classes[0])
 
