@@ -184,8 +184,9 @@ class Verdict(NamedTuple):
         if self.right:
             models = dict.fromkeys(result.model for result in self.results)
             rows = dict.fromkeys(result.row for result in self.results)
-            measures = _measures(self)
-            rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and measures == "rotary class" else ""
+            of_class = engine_table()["engines"][self.engine][self.version]["measures"] == "cos and sin"
+            measures = "rotary class" if of_class else "whole model"
+            rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and of_class else ""
             verb = "matches" if len(rows) == 1 else "match"
             return f"{', '.join(rows)} {verb} transformers ({measures}, {', '.join(models)}{rest})"
         if not self.version:
@@ -203,11 +204,6 @@ def _advice(remedy: Remedy | None) -> str:
 
 def _difference(gap: float | None) -> str:
     return "" if gap is None else f", largest difference {gap:.2g}"
-
-
-def _measures(verdict: Verdict) -> str:
-    facts = engine_table()["engines"][verdict.engine][verdict.version]
-    return "rotary class" if facts["measures"] == "cos and sin" else "whole model"
 
 
 @lru_cache(maxsize=1)
@@ -256,9 +252,15 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
     one_code = content["measures"] == "cos and sin" or engine in _ONE_CODE
     for key in dict.fromkeys(spellings):
         entry = _entry_for(rows.get(key, []), model_type, one_code)
-        if entry is not None:
-            model = model_type if model_type in entry["models"] else entry["models"][0]
-            return _of_entry(nothing._replace(spelling=key), entry, model, content["date"])
+        if entry is None:
+            continue
+        remedy, tried = None, entry.get("remedy")
+        if tried is not None:
+            remedy = Remedy(tried["how"], tried.get("what", ""), tuple(tried.get("adds", ())), tried.get("only", ""))
+        return nothing._replace(
+            spelling=key, state=entry["state"], gap=entry.get("gap"), text=entry.get("text", ""), date=content["date"],
+            model=model_type if model_type in entry["models"] else entry["models"][0], remedy=remedy,
+        )  # fmt: skip
     ran = content.get("classes", {}).get(model_type, {})
     if any(row in ran.get(way, ()) for way in ("file", "override")):
         return nothing._replace(state="right", date=content["date"], model=model_type)
@@ -282,17 +284,6 @@ def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, one_code: 
         matching = list(entries)
     order = ("right", "disputed", *reversed(WRONG))
     return max(matching, key=lambda entry: order.index(entry["state"]), default=None)
-
-
-def _of_entry(nothing: EngineResult, entry: Mapping[str, Any], model: str, date: str) -> EngineResult:
-    """A result with what an entry of the table says."""
-    tried = entry.get("remedy")
-    remedy = None
-    if tried is not None:
-        remedy = Remedy(tried["how"], tried.get("what", ""), tuple(tried.get("adds", ())), tried.get("only", ""))
-    return nothing._replace(
-        state=entry["state"], gap=entry.get("gap"), text=entry.get("text", ""), date=date, model=model, remedy=remedy
-    )
 
 
 def rows_of_block(block: Block, length: int | None = None) -> list[str]:

@@ -24,13 +24,8 @@ SERVER = Server(
 
 def line(serving: Serving) -> Line:
     """The line of SGLang."""
-    return server_line(SERVER, serving, list(_notes(serving)))
-
-
-def _notes(serving: Serving) -> Iterator[str]:
-    yield longrope_note(serving, always=False)
-    if not serving.exact:
-        yield from differences(serving)
+    read = () if serving.exact else differences(serving)
+    return server_line(SERVER, serving, [longrope_note(serving, always=False), *read])
 
 
 def differences(serving: Serving) -> Iterator[str]:

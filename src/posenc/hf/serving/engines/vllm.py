@@ -28,15 +28,9 @@ _DRAFTS = (
 
 def line(serving: Serving) -> Line:
     """The line of vLLM."""
-    return server_line(SERVER, serving, list(_notes(serving)))
-
-
-def _notes(serving: Serving) -> Iterator[str]:
-    yield longrope_note(serving, always=True)
-    if serving.overridden and serving.changed:
-        yield _DRAFTS
-    if not serving.exact:
-        yield from differences(serving)
+    drafts = [_DRAFTS] if serving.overridden and serving.changed else []
+    read = () if serving.exact else differences(serving)
+    return server_line(SERVER, serving, [longrope_note(serving, always=True), *drafts, *read])
 
 
 def differences(serving: Serving) -> Iterator[str]:
