@@ -289,7 +289,8 @@ def load(folder: str | Path, **options: Any) -> Any:
         config.__dict__.pop(_IMPLEMENTATION, None)
         options = {"attn_implementation": "eager", **options}
     saved: Mapping[str, Any] = block
-    classes: Any = AutoModelForCausalLM._model_mapping[type(config)]
+    auto_class: Any = AutoModelForCausalLM
+    classes = auto_class._model_mapping[type(config)]
     if isinstance(classes, tuple | list):  # one of several, by what the configuration was saved from
         classes = next((each for each in classes if each.__name__ in (config.architectures or [])), classes[0])
 

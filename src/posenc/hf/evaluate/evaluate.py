@@ -348,10 +348,7 @@ def evaluate(
     evaluator.search = search_digest(evaluator.weights, trained, search or SIZES, pieces, scored)
     evaluator.check_room(chosen_methods, chosen_tasks, items)
     evaluator.begin()
-    for _ in _measure(
-        evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder
-    ):
-        pass
+    _measure(evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder)
     if folder is not None:
         logs = [logs[0], *_logs_of_others(folder, logs[0])]  # which have grown in the meantime
         evaluator.known = logs[1:]
@@ -380,7 +377,7 @@ def _measure(
     evaluator: Evaluator, rotations: RotaryModules | None, methods: Sequence[Method], tasks: Sequence[str],
     lengths: Sequence[int], items: Sequence[Item], pieces: Sequence[Tensor], part: tuple[int, int],
     search: Settings | None, folder: Path | None,
-) -> Iterator[Reading]:  # fmt: skip
+) -> None:  # fmt: skip
     """Measure what is missing, method by method; a method that has nothing to do is not applied."""
     own_items = [item for item in items if item.number % part[1] == part[0] - 1]
     for method in methods:
@@ -400,7 +397,7 @@ def _measure(
             pieces=pieces, scored=evaluator.scored, folder=folder, digest=evaluator.search,
         ):  # fmt: skip
             for task, length, item in missing:
-                yield evaluator.read(method, target, task, length, item)
+                evaluator.read(method, target, task, length, item)
 
 
 def _known(

@@ -220,7 +220,8 @@ def title(engine: str) -> str:
 
 def newest(engine: str) -> str:
     """The version of an engine's newest record, which all results are of; "" where there is none."""
-    return next(reversed(engine_table()["engines"].get(engine, {})), "")
+    measured: dict[str, Any] = engine_table()["engines"].get(engine, {})
+    return next(reversed(measured), "")
 
 
 def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "") -> EngineResult:
