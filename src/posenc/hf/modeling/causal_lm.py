@@ -44,11 +44,8 @@ class Attention(SelfAttention):
         num_heads: query heads.
         encodings: all of them, in their order.
         borrowed: those among them that the model owns, so that their parameters have one name.
-        num_kv_heads: key and value heads.
-        head_dim: width of a head.
-        qk_norm: RMS norm of queries and keys per head.
-        bias: whether the projections have one.
         window: tokens that a token sees in this layer, itself included; None: all.
+        options: of `SelfAttention`.
     """
 
     def __init__(
@@ -58,16 +55,10 @@ class Attention(SelfAttention):
         *,
         encodings: Sequence[Encoding],
         borrowed: Collection[Encoding],
-        num_kv_heads: int,
-        head_dim: int,
-        qk_norm: bool,
-        bias: bool,
         window: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            dim, num_heads,
-            num_kv_heads=num_kv_heads, head_dim=head_dim, encodings=encodings, qk_norm=qk_norm, bias=bias,
-        )  # fmt: skip
+        super().__init__(dim, num_heads, encodings=encodings, **options)
         self.window = window
         # Caches keep positions even where no encoding of the layer reads any: the model's embeddings may, and they
         # tell where a document begins.
@@ -149,7 +140,7 @@ class PosencPreTrainedModel(PreTrainedModel):
         reset = getattr(module, "reset_parameters", None) if isinstance(module, Encoding) else None
         if not isinstance(module, Encoding):
             super()._init_weights(module)
-        elif reset is not None and not all(map(_loaded, module.parameters())):
+        elif reset is not None and not all(getattr(p, "_is_hf_initialized", False) for p in module.parameters()):
             reset()
 
     @classmethod
@@ -256,7 +247,7 @@ class PosencModel(PosencPreTrainedModel):
         past = 0 if first is None else first.seen
         padding = _padding(attention_mask, past, x)
         if position_ids is not None:
-            check_positions(position_ids, x)
+            position.check("position_ids", position_ids, x.shape[1], x.shape[0])
         documents = documents_of(
             x, position_ids=position_ids, padding=padding, cache=first,
             seq_idx=seq_idx, cu_seq_lens_q=cu_seq_lens_q, cu_seq_lens_k=cu_seq_lens_k,
@@ -392,10 +383,6 @@ def _positions(mask: Tensor | None, cache: KVCache | None, x: Tensor) -> Tensor 
     return None if before is None else before[:, -1:] + torch.arange(1, tokens + 1, device=x.device)
 
 
-def _loaded(parameter: nn.Parameter) -> bool:
-    return bool(getattr(parameter, "_is_hf_initialized", False))
-
-
 AutoConfig.register("posenc", PosencConfig, exist_ok=True)
 AutoModel.register(PosencConfig, PosencModel, exist_ok=True)
 AutoModelForCausalLM.register(PosencConfig, PosencForCausalLM, exist_ok=True)
@@ -437,11 +424,6 @@ def check_mask(mask: Tensor, past: int, x: Tensor) -> None:
     text = f"(batch, tokens in the cache + tokens) = {(x.shape[0], tokens)}"
     packed = "; position_ids or seq_idx tell the documents of packed rows apart" if getattr(mask, "ndim", 2) > 2 else ""
     raise ValueError(f"attention_mask must be {text}, got {shown(mask)}{packed}")
-
-
-def check_positions(positions: Tensor, x: Tensor) -> None:
-    """Raise a ValueError unless each token of ``x`` has a position."""
-    position.check("position_ids", positions, x.shape[1], x.shape[0])
 
 
 def check_kept(logits_to_keep: int | Tensor) -> None:
