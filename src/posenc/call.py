@@ -23,6 +23,7 @@ from posenc.encoding import (
 from posenc.positions.checking import default_positions
 from posenc.rotate import RowLengths, rotated, row_lengths
 from posenc.structure import Bias, Structure, TokenOrder
+from posenc.structure.lookup import all_distances
 from posenc.tracing import tracing
 from posenc.validate import (
     Causal,
@@ -219,7 +220,7 @@ class AttentionCall:
     def row_of(self, bias: Bias) -> Tensor | None:
         """One bias by distance, the entries as in `distance_row`; None where it is not a function of distance."""
         queries, keys, dtype = self.q.shape[2], self.k.shape[2], float32_or_better(self.q.dtype)
-        apart = torch.arange(queries - 1, -keys, -1, device=self.q.device)
+        apart = all_distances(queries, keys, self.q.device)
         row = bias.of_distance(apart.double() if dtype == torch.float64 else apart)
         return None if row is None else row.to(dtype)
 

@@ -1,17 +1,14 @@
 """Kernels in Triton: on a GPU where there is one, else in Triton's interpreter, against the definition in float64.
 
-The interpreter must be asked for before Triton is loaded, so without a GPU two tests run this file anew in a process
-of its own, a quick one some of it and a slow one all; the others are skipped here. The interpreter shows that kernels
-are right, not that they compile: that is tested too, as it needs no GPU.
+The interpreter (`tests.interpreted`) shows that kernels are right, not that they compile: that is tested too, as it
+needs no GPU.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,13 +20,12 @@ from posenc.bias import FIRE
 from posenc.call import AttentionCall, prepare_call
 from posenc.score import CoPE, Shaw, StreamingLLM
 from posenc.weight import AttentionSink, StickBreaking
+from tests.interpreted import DEVICE, HERE, INTERPRETED, in_the_interpreter
 from tests.samples import gap, mostly_slow, qkv
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs in the interpreter's own process")
+kernels = pytest.mark.skipif(not HERE, reason="runs in the interpreter's own process")
 DOCUMENTS = torch.arange(40) // 9
 PADDING = torch.rand(2, 1, 40, generator=torch.Generator().manual_seed(1)) > 0.3
 SEEN = {
@@ -41,27 +37,16 @@ SEEN = {
 }
 
 
-def in_the_interpreter(*chosen: str) -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore"]
-    ran = subprocess.run(
-        [*command, __file__, *chosen], env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:]
-    assert " passed" in ran.stdout
-
-
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+@pytest.mark.skipif(HERE, reason="the kernels run in this process")
 @pytest.mark.slow
 def test_some_in_the_interpreter():
-    in_the_interpreter("-k", "test_rows_without_keys_give_zeros or (test_rotation and 40)")
+    in_the_interpreter(__file__, "-k", "test_rows_without_keys_give_zeros or (test_rotation and 40)")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+@pytest.mark.skipif(HERE, reason="the kernels run in this process")
 def test_all_in_the_interpreter():
-    in_the_interpreter()
+    in_the_interpreter(__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -317,7 +302,15 @@ def test_compiles_for_hopper(subject, name, dtype):
 
     module, tile = stick_kernels if subject == "sticks" else count_kernels, 64 if dtype == "bf16" else 32
     constants = {"CAUSAL": True, "WINDOW": True, "IDS": True, "EXACT": dtype == "fp32", "ROWS": tile, "COLUMNS": tile}
-    constants |= {"WIDTH": 128, "VALUES": 128, "CURRENT": False, "KEEP": False, "MORE": True, "GATES": 128}
+    constants |= {
+        "WIDTH": 128,
+        "VALUES": 128,
+        "CURRENT": False,
+        "KEEP": False,
+        "MORE": True,
+        "GATES": 128,
+        "SLOTS": True,
+    }
     constants["SEPARATE"] = "of" in subject
     compiled = compile_for_hopper(getattr(module, name), constants, dtype)
     assert compiled.metadata.shared <= launch.SHARED
@@ -333,17 +326,59 @@ def test_rotation_compiles_for_hopper(half):
     compile_for_hopper(rotation._table, {"RADIANS": 3.4e-19, "GAIN": 1.1, "ROWS": 32, "PAIRS": 64}, "bf16")
 
 
-def compile_for_hopper(kernel, constants, dtype):
+@pytest.mark.skipif(INTERPRETED, reason="compilers are for other processes")
+def test_a_token_too_many_is_an_assertion_on_the_device():
+    from posenc.backends.triton import slot_kernels
+
+    flags = ("COUNTED", "HALF", "ROTATES", "PLACES", "PADDED", "RING")
+    constants = dict.fromkeys(flags, True) | {"STATES": 16, "WIDTH": 64, "VALUES": 64, "PAIRS": 32}
+    assert slot_kernels.append.debug
+    compiled = compile_for_hopper(slot_kernels.append, constants, "bf16", debug=True, sanitize_overflow=False)
+    assert "__assertfail" in compiled.asm["ptx"]
+    assert "capacity of a static cache" in str(compiled.asm["ttir"])
+
+
+def compile_for_hopper(kernel, constants, dtype, **others):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     names = kernel.arg_names
     assert {name for name in names if name.isupper()} <= constants.keys(), "a constant of the kernel has another name"
-    inputs = {"q", "k", "v", "gate_q", "gate_k", "grad", "d_q", "d_gate_q", "out", "new_q", "new_k"}
-    wide = {"z", "used_out", "carries", "behind", "delta", "norms", "grad_used", "d_k", "d_v", "d_z", "d_gate_k"}
-    kinds = dict.fromkeys(inputs, f"*{dtype}") | dict.fromkeys(wide | {"cos", "sin"}, "*fp32")
+    inputs = {
+        "q",
+        "k",
+        "v",
+        "gate_q",
+        "gate_k",
+        "grad",
+        "d_q",
+        "d_gate_q",
+        "out",
+        "new_q",
+        "new_k",
+        "k_slots",
+        "v_slots",
+    }
+    wide = {
+        "state",
+        "state_slots",
+        "z",
+        "used_out",
+        "carries",
+        "behind",
+        "delta",
+        "norms",
+        "grad_used",
+        "d_k",
+        "d_v",
+        "d_z",
+        "d_gate_k",
+    }
+    kinds = dict.fromkeys(inputs | {"k_slots", "v_slots"}, f"*{dtype}")
+    kinds |= dict.fromkeys(wide | {"cos", "sin", "state", "state_slots"}, "*fp32")
     kinds |= {"positions": "*i64", "turns": "*i64", "q_ids": "*i64", "k_ids": "*i64", "scale": "fp32", "enough": "fp32"}
+    kinds |= dict.fromkeys(("counts", "places", "written"), "*i64") | dict.fromkeys(("real", "is_real"), "*u8")
     kinds |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(
         fn=kernel,
@@ -351,7 +386,7 @@ def compile_for_hopper(kernel, constants, dtype):
         constexprs={(names.index(name),): value for name, value in constants.items() if name in names},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in names if kinds.get(name, "")[:1] == "*"},
     )
-    options = {"num_warps": launch.WARPS, "num_stages": launch.STAGES}
+    options = {"num_warps": launch.WARPS, "num_stages": launch.STAGES, **others}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 

@@ -1,7 +1,7 @@
 """The softmax kernels in Triton against the definition in float64, over random calls of every mode.
 
-On a GPU they run as they are, else in Triton's interpreter, which must be asked for before Triton is loaded: without a
-GPU two tests run this file anew in a process of its own, a quick one a few dozen calls and a slow one all.
+On a GPU they run as they are, else in Triton's interpreter (`tests.interpreted`): a quick test runs a few dozen calls
+and a slow one all.
 `POSENC_KERNEL_CALLS` says how many.
 """
 
@@ -10,9 +10,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,55 +25,28 @@ from posenc.backends.triton.launch import Tile
 from posenc.bias import FIRE, KERPLE, Sandwich
 from posenc.call import AttentionCall, prepare_call, with_structures
 from posenc.weight import AttentionSink
+from tests.interpreted import DEVICE, HERE, in_the_interpreter
 from tests.samples import gap
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs in the interpreter's own process")
-CALLS = int(os.environ.get("POSENC_KERNEL_CALLS", "2000")) if DEVICE == "cuda" or INTERPRETED else 0
+kernels = pytest.mark.skipif(not HERE, reason="runs in the interpreter's own process")
+CALLS = int(os.environ.get("POSENC_KERNEL_CALLS", "2000")) if HERE else 0
 MODES = ("nothing", "row", "shared row", "slopes", "gates", "two rows", "row and gates", "network")
 BOUND = 1e-5  # of float32, relative to the largest entry, or to 1
 BOUND_OF_SUMS = 5e-5  # of FIRE's two scalars and its last bias, each a sum of all dS, most of which cancels
 ROUNDED = 1e-3  # of float16, for the rounding of a result; what rounding inside makes of it is computed, call by call
 
 
-def in_the_interpreter(calls: int) -> None:
-    environment = os.environ | {
-        "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "POSENC_KERNEL_CALLS": str(calls)
-    }  # fmt: skip
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-W",
-        "ignore",
-        "-m",
-        "",
-    ]
-    ran = subprocess.run(
-        [*command, __file__], env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:]
-    assert " passed" in ran.stdout
-
-
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+@pytest.mark.skipif(HERE, reason="the kernels run in this process")
 def test_some_in_the_interpreter() -> None:
-    in_the_interpreter(24)  # three of each mode
+    in_the_interpreter(__file__, POSENC_KERNEL_CALLS="24")  # three of each mode
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+@pytest.mark.skipif(HERE, reason="the kernels run in this process")
 def test_all_in_the_interpreter() -> None:
-    in_the_interpreter(2000)
+    in_the_interpreter(__file__, POSENC_KERNEL_CALLS="2000")
 
 
 def drawn(seed: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from posenc.dtypes import precision
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.head_shares import QUERIES, HeadAxis, HeadShare
+from posenc.operators import KERNELS
 
 Kind = Literal["log", "power", "bam"]
 _LEAST = 0.01
@@ -102,6 +103,11 @@ class KERPLE(DistanceBias):
         self._slopes = self._slopes[share.heads]
 
     def of_distance(self, distance: Tensor) -> Tensor:
+        if distance.is_cuda and "kerple row" in KERNELS:
+            factor = self.a if self.log_a is None else self.log_a
+            row: Tensor | None = KERNELS["kerple row"](self.p, factor, self.mu, distance, self.kind, _LEAST, _EPS)
+            if row is not None:
+                return row
         dtype = precision(distance, self.p)
         by_head = (-1, *[1] * distance.ndim)
         if self.log_a is not None:

@@ -15,7 +15,8 @@ from posenc.backends import Backend
 from posenc.dropout import check_dropout
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
-from posenc.layers.cache.keys import NewTokens, mask_for, positions_for, window_bounds, without_cache
+from posenc.layers.cache.by_kernels import attend_newest, is_step
+from posenc.layers.cache.keys import Keys, NewTokens, mask_for, positions_for, window_bounds, without_cache
 from posenc.layers.cache.static import by_order
 from posenc.layers.cache.token_buffers import one_thread
 from posenc.layers.default_positions import default_positions
@@ -112,6 +113,7 @@ class SelfAttention(nn.Module):
         self.head_norm: nn.Module | None = None
         if check_flag("head_norm", head_norm):
             self.head_norm = nn.GroupNorm(num_heads, num_heads * head_dim, eps=1e-5)
+        self._attends_by_call = type(self)._attend is SelfAttention._attend
         self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
         self.encodings = nn.ModuleList(inside)
 
@@ -159,45 +161,69 @@ class SelfAttention(nn.Module):
                 x = embedding(x, here)
             q, k, v, last = self._project(x, attention_mask, segments, cache)
             acting = self._acting()
-            rotated = rotates_before_cache(acting, length, tables)
-            if rotated:
-                q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
             states: list[Tensor | None] = []
             for encoding in acting:
                 states.append(token_state_of(encoding, x) if isinstance(encoding, ScoreEncoding) else None)
             new = NewTokens(
                 k, v, states, here, positions is not None, per_row, attention_mask, segments, mask, window, length,
-                rotated, max(self.axes, 1),
+                rotates_before_cache(acting, length, tables), max(self.axes, 1),
             )  # fmt: skip
-            if cache is None:
-                keys = without_cache(new)
-            else:
-                learns = torch.is_grad_enabled() and may_learn((self, *acting), x)
-                keys = cache._extended(new, acting, self.causal, learns=learns)
-            left: list[Encoding] = []
-            states_left: list[Tensor | None] = []
-            for encoding, state in zip(acting, keys.token_states, strict=True):
-                if not (rotated and isinstance(encoding, RotaryEncoding)):
-                    left.append(encoding)
-                    states_left.append(state)
-            q_pos = k_pos = all_masks = None
-            if left or self.causal == "positions":
-                q_pos, k_pos = positions_for(new, keys, left, self.causal)
-            if not (keys.mask is None and keys.attention_mask is None and keys.visible is None):
-                all_masks = mask_for(keys, q)
-            call = partial(
-                attention, encodings=left, q_pos=q_pos, k_pos=k_pos, token_states=states_left or None,
-                mask=all_masks, segments=keys.segments, causal=self.causal,
-                scale=self.scale, length=None if rotated else length, window=keys.window, backend=self.backend,
-                softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
-            )  # fmt: skip
-            merged = self._merge(self._attend(q, keys.k, keys.v, call), x)
+            learns = cache is not None and torch.is_grad_enabled() and may_learn((self, *acting), x)
+            out, keys = self._attended(q, new, acting, tables, cache, learns=learns)
+            merged = self._merge(out, x)
             if cache is not None:
                 cache._take(keys, last)  # only now: a call that fails leaves the cache as it was
             return merged
 
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward
+
+    def _attended(
+        self,
+        q: Tensor,
+        new: NewTokens,
+        acting: list[Encoding],
+        tables: Sequence[Table] | None,
+        cache: KVCache | StaticKVCache | None,
+        *,
+        learns: bool,
+    ) -> tuple[Tensor, Keys]:
+        """What the heads make of the tokens ``new`` and those before them, and all these keys; q and k not rotated."""
+        rotate = partial(_rotate, acting, q, new.k, new.positions, tables, new.length, cached=cache is not None)
+        if isinstance(cache, StaticKVCache) and is_step(q) and self._by_kernels:
+            stepped = attend_newest(
+                q, new, cache, acting, rotate, causal=self.causal, scale=self.scale, softcap=self.softcap,
+                tabled=tables is not None, learns=learns,
+            )  # fmt: skip
+            if stepped is not None:
+                return stepped
+        if new.rotated:
+            q, k = rotate()
+            new = new._replace(k=k)
+        keys = without_cache(new) if cache is None else cache._extended(new, acting, self.causal, learns=learns)
+        left: list[Encoding] = []
+        states_left: list[Tensor | None] = []
+        for encoding, state in zip(acting, keys.token_states, strict=True):
+            if not (new.rotated and isinstance(encoding, RotaryEncoding)):
+                left.append(encoding)
+                states_left.append(state)
+        q_pos = k_pos = all_masks = None
+        if left or self.causal == "positions":
+            q_pos, k_pos = positions_for(new, keys, left, self.causal)
+        if not (keys.mask is None and keys.attention_mask is None and keys.visible is None):
+            all_masks = mask_for(keys, q)
+        call = partial(
+            attention, encodings=left, q_pos=q_pos, k_pos=k_pos, token_states=states_left or None,
+            mask=all_masks, segments=keys.segments, causal=self.causal,
+            scale=self.scale, length=None if new.rotated else new.length, window=keys.window, backend=self.backend,
+            softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        return self._attend(q, keys.k, keys.v, call), keys
+
+    @property
+    def _by_kernels(self) -> bool:
+        """Whether a step may be a GPU's kernels alone: attention is the call itself, and nothing is asked of it."""
+        return self._attends_by_call and self.backend in ("auto", "triton") and not (self.training and self.dropout > 0)
 
     def static_cache(
         self,

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from posenc.encoding import BiasEncoding, Context, no_autocast
 from posenc.head_shares import cut_hint
 from posenc.heads import by_key_head
+from posenc.operators import KERNELS
 
 
 def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -18,6 +19,15 @@ def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     wide = torch.promote_types(x.dtype, torch.float32)
     with no_autocast(x.device.type):
         return F.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
+
+
+def log_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """logsigmoid of a linear layer, ``(batch, heads, tokens)``, in float32 or better: of few tokens in one launch."""
+    if x.is_cuda and x.ndim == 3 and x.shape[-1] == weight.shape[1] and "log gates" in KERNELS:
+        made: Tensor | None = KERNELS["log gates"](x, weight, bias)
+        if made is not None:
+            return made
+    return F.logsigmoid(wide_linear(x, weight, bias).transpose(1, 2))
 
 
 def token_state_of(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:

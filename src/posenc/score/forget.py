@@ -45,7 +45,7 @@ from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry, Shape
 from posenc.factory_kwargs import Device, assign, place_parameters
 from posenc.head_shares import HeadAxis, HeadShare
-from posenc.score._inputs import checked_token_state, own_index, sum_of_later_gates, wide_linear
+from posenc.score._inputs import checked_token_state, log_gates, own_index, sum_of_later_gates, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed", "bidirectional", "rows"]
@@ -171,10 +171,10 @@ class ForgetGate(ScoreEncoding):
         """
         if self.weight is None:
             return None
-        projected = wide_linear(x, self.weight, self.bias)
         if self.kind == "data":
-            gates = F.logsigmoid(projected.transpose(1, 2))
+            gates = log_gates(x, self.weight, self.bias)
             return gates if self.post_log_scale == 1 else gates * self.post_log_scale
+        projected = wide_linear(x, self.weight, self.bias)
         parts = projected.view(*x.shape[:2], 2, self.num_heads, -1).permute(0, 3, 1, 2, 4).flatten(3)
         return parts if self.kind == "rows" else F.logsigmoid(parts) * self.post_log_scale
 

@@ -39,6 +39,16 @@ def index_by_distance(
     return index[reach - queries : reach - 1 + keys]
 
 
+def all_distances(queries: int, keys: int, device: torch.device) -> Tensor:
+    """``p_key − p_query`` of a row by distance, int64 ``(queries + keys − 1,)``; each GPU keeps one."""
+    if device.type == "cuda" and not stand_ins():
+        reach = reach_of(queries, keys)
+        every = kept(("distances", reach, device), device, lambda: torch.arange(reach - 1, -reach, -1, device=device))
+        if every is not None:
+            return every[reach - queries : reach - 1 + keys]
+    return torch.arange(queries - 1, -keys, -1, device=device)
+
+
 def kept(key: Hashable, device: torch.device, make: Callable[[], Tensor]) -> Tensor | None:
     """What ``make`` makes under this key, once for each device; None while nothing can be kept.
 

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from posenc.attend import Explanation, attention, explain_backend
 from posenc.backends import BACKENDS
-from posenc.backends.triton.guard import Kind, check
+from posenc.backends.triton import check_of
+from posenc.backends.triton.guard import Kind, Size, check
 from posenc.bias import FIRE, ALiBi, T5Bias
 from posenc.rotary import RoPE
 from posenc.score import CoPE, ForgetGate
@@ -37,6 +38,7 @@ _explain: Callable[..., Explanation] = explain_backend
 
 WIDTH = 64  # of heads on a CPU
 TOLERANCE = 1e-9  # of float64, relative to the largest number
+LONG: Size = (1, 2, 1, 4096, 4096)  # of checks in bfloat16 whose sums are as long as those of real texts
 ROUNDS = 5  # of a timing, whose median counts
 LEAST = 5e-3  # seconds of a round
 
@@ -76,8 +78,8 @@ def versions(device: torch.device) -> Record:
     return versions | {"device": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
 
 
-def kinds() -> list[Kind]:
-    """Every kernel in each mode and dtype, the most used first."""
+def kinds() -> list[tuple[Kind, Size | None]]:
+    """Every kernel in each mode and dtype, the most used first; with a size where a check is not the one at use."""
     modes: list[tuple[str, ...]] = [
         ("slopes", "causal"), ("row", "causal"), ("gates", "causal"), ("causal", "window", "documents", "padding"),
         ("network", "causal"), ("row", "gates", "sink", "softcap", "dropout", "causal"), ("row",),
@@ -86,15 +88,25 @@ def kinds() -> list[Kind]:
         ("slopes", "causal", "padding"), ("row", "sink", "causal", "window"), ("gates", "causal", "padding"),
         ("network", "causal", "padding"), ("causal", "documents", "softcap"),
     ]  # fmt: skip
-    kinds = []
+    slots: list[tuple[str, ...]] = [("causal",), ("slopes", "causal"), ("row", "causal"), ("gates", "causal")]
+    kinds, layouts = [], ("half", "interleaved")
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        kinds += [Kind("rotation", (layout,), dtype, 128, 128, True) for layout in layouts]
+        kinds += [
+            Kind("append", flags, dtype, 128, 128, False) for flags in ((), ("half", "64 pairs"), ("ring",), ("at",))
+        ]
+        kinds += [Kind("few queries", (*flags, "padding", "slots"), dtype, 128, 128, False) for flags in slots]
         kinds += [Kind("few queries", flags, dtype, 128, 128, False) for flags in few]
         kinds += [Kind("softmax", flags, dtype, 128, 128, True) for flags in modes]
         kinds += [Kind("softmax", ("row", "causal"), dtype, 64, 64, True)]
         kinds += [Kind("softmax", ("gates", "causal"), dtype, 192, 128, True)]
         kinds += [Kind("sticks", ("own", "causal"), dtype, 128, 128, True)]
         kinds += [Kind("counts", ("causal",), dtype, 128, 128, True)]
-    return kinds
+        kinds += [Kind("log gates", ("bias",), dtype, 2048, 16, False)]
+    kinds += [Kind("rotation table", (), torch.float32, 64, 64, False)]
+    kinds += [Kind("kerple row", (kind,), torch.float32, 1, 1, True) for kind in ("log", "power", "bam")]
+    long = [Kind("softmax", (flag, "causal"), torch.bfloat16, 128, 128, True) for flag in ("gates", "row")]
+    return [*((kind, LONG) for kind in long), *((kind, None) for kind in kinds)]
 
 
 def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
@@ -103,10 +115,10 @@ def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
     context = multiprocessing.get_context("spawn")
     running_before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1)
-    waiting = {pool.submit(checked, kind, str(device)): kind for kind in kinds()}
+    waiting = {pool.submit(checked, kind, size, str(device)): (kind, size) for kind, size in kinds()}
     try:
-        for future, kind in waiting.items():
-            record: Record = {"kind": "check", "what": str(kind)}
+        for future, (kind, size) in waiting.items():
+            record: Record = {"kind": "check", "what": f"{kind}, {size[4]} keys" if size else str(kind)}
             try:
                 fault = future.result(timeout=max(0.0, until - time.monotonic()))
             except concurrent.futures.TimeoutError:
@@ -122,12 +134,10 @@ def kernel_checks(device: torch.device, until: float) -> Iterator[Record]:
             child.terminate()
 
 
-def checked(kind: Kind, device: str) -> str | None:
+def checked(kind: Kind, size: Size | None, device: str) -> str | None:
     """What is wrong with a kernel, or None; an error of the device in words, as it ends with this process."""
-    from posenc.backends import triton
-
     try:
-        return check(kind, torch.device(device), triton.run)
+        return check(kind, torch.device(device), *check_of(kind), () if size is None else (size,))
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 

@@ -12,7 +12,6 @@ that rotates queries and keys in one pass in front of `posenc.rotary`; it is no 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.triton import guard
 from posenc.backends.triton.guard import Kind
-from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, Terms, kernel_visibility, visibility_refusal
+from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, Slots, Terms, kernel_visibility, visibility_refusal
 from posenc.call import AttentionCall, with_structures
 from posenc.operators import KERNELS
 from posenc.structure import Counts, Decay, Row, Sticks, Structure
@@ -34,7 +33,6 @@ ADDED = {
     "row": "a bias by distance", "slopes": "slopes", "gates": "forget gates", "network": "a network of the distance",
     "sink": "a sink",
 }  # fmt: skip
-CAPABILITY = (8, 0)  # of the oldest GPUs that the kernels are compiled for: asynchronous copies, bfloat16
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -44,15 +42,44 @@ def refuses(call: AttentionCall) -> str | None:
 
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why the kernels cannot serve this call even where they were asked for by name, or None."""
-    if not call.q.is_cuda or torch.version.hip is not None:
-        return "its kernels were made for NVIDIA's GPUs"
-    if torch.cuda.get_device_capability(call.q.device) < CAPABILITY:
-        return "its kernels were made for GPUs of compute capability 8.0 and later"
-    if find_spec("triton") is None:
-        return "Triton is not installed"
+    lacking = guard.missing(call.q.device)
+    if lacking is not None:
+        return lacking
     if exporting():
         return "an exported program must do without operators of this library"
     return only_plain_operations(call) or unsupported(call)
+
+
+def refuses_slots(call: AttentionCall, *, counted: bool) -> str | None:
+    """Why the kernels should not serve the newest query of a cache of fixed size, or None.
+
+    Args:
+        call: over all slots, masked by which tokens are real; as if positions counted from slot to slot.
+        counted: whether no two positions in the cache can be further apart than it has slots.
+    """
+    reason = refuses_by_name(call) or unsupported_slots(call, counted=counted)
+    if reason is None:
+        from posenc.backends.triton.slots import results
+
+        kind = kind_of(call)
+        reason = guard.refusal(kind._replace(flags=(*kind.flags, "slots")), call.q.device, run, results)
+    return reason
+
+
+def unsupported_slots(call: AttentionCall, *, counted: bool) -> str | None:
+    """What the kernels do not know of such a call, which they know without slots, or None."""
+    call = with_structures(call)
+    kernel = kernel_of(call)
+    if kernel == "few queries":
+        return None if counted or terms_of(call).row is None else "a row by distance ends where the slots do"
+    if kernel == "softmax" or call.window is not None:
+        return "kernels of sticks and counts know no slots that are used again, and no other kernel knows slots"
+    sticks = None if call.weight is None else call.weight.structure()
+    return "what is left of sticks goes to a key by its index" if _keeps_remainder(sticks) else None
+
+
+def _keeps_remainder(structure: object) -> bool:
+    return isinstance(structure, Sticks) and structure.remainder != "drop"
 
 
 def unsupported(call: AttentionCall) -> str | None:
@@ -218,12 +245,16 @@ def strategy(call: AttentionCall) -> str:
     return f"{said} under {', '.join(added) or 'no bias'}, in Triton"
 
 
-def run(call: AttentionCall) -> Tensor:
-    """Attention by one of the kernels, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+def run(call: AttentionCall, slots: Slots | None = None) -> Tensor:
+    """Attention by one of the kernels, ``(batch, heads, queries, value_dim)`` in the dtype of q.
+
+    With slots, for which `refuses_slots` was asked, the mask says which tokens are real.
+    """
     call = with_structures(call)
     qkv, kernel = (call.q, call.k, call.v), kernel_of(call)
+    came = None if slots is None else slots.counts
     if kernel == "few queries":
-        return _run_few(call)
+        return _run_few(call, slots)
     visibility = kernel_visibility(call)
     if kernel == "softmax":
         from posenc.backends.triton.softmax import attend_softmax
@@ -238,15 +269,28 @@ def run(call: AttentionCall) -> Tensor:
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 
-        return attend_sticks(*qkv, sticks, call.scale, visibility, call.tolerance or 2e-9)
+        return attend_sticks(*qkv, sticks, call.scale, visibility, call.tolerance or 2e-9, came)
     from posenc.backends.triton.counts import attend_counts
 
     (counts,) = _structures(call)
     assert isinstance(counts, Counts)
-    return attend_counts(*qkv, counts, call.scale, visibility)
+    return attend_counts(*qkv, counts, call.scale, visibility, came)
 
 
-def _run_few(call: AttentionCall) -> Tensor:
+def check_of(kind: Kind) -> tuple[guard.Run, guard.ResultsOf | None]:
+    """What runs a call of a kind by its kernel, and what makes small ones, as `guard.check` takes both."""
+    from posenc.backends.triton import encodings, rotate, slots
+
+    others: dict[str, tuple[guard.Run, guard.ResultsOf]] = {
+        "rotation": (rotate._run, rotate._results), "rotation table": (rotate._run_table, rotate._table_results),
+        "append": (slots.write, slots._written) if "at" in kind.flags else (slots.append, slots.appended),
+        "log gates": (encodings._log_gates, encodings._right_gates),
+        "kerple row": (encodings._kerple_row, encodings._right_row),
+    }  # fmt: skip
+    return others.get(kind.kernel, (run, slots.results if "slots" in kind.flags else None))
+
+
+def _run_few(call: AttentionCall, slots: Slots | None) -> Tensor:
     """Few queries, without a backward pass: padding as it is, documents as numbers."""
     from posenc.backends.triton.decode import attend_few
 
@@ -256,7 +300,7 @@ def _run_few(call: AttentionCall) -> Tensor:
         visibility = kernel_visibility(call.replace(mask=None))
         ids = visibility.q_ids, visibility.k_ids
     qkv, plain = (call.q, call.k, call.v), (call.scale, call.causal is True, call.window or 0)
-    return attend_few(*qkv, terms_of(call), *plain, call.softcap, seen, *ids)
+    return attend_few(*qkv, terms_of(call), *plain, call.softcap, seen, *ids, slots)
 
 
 def _rotation(*call: Any) -> tuple[Tensor, Tensor] | None:
@@ -271,4 +315,20 @@ def _rotation_table(*call: Any) -> tuple[Tensor, Tensor] | None:
     return rotate.table(*call)
 
 
-KERNELS.update({"rotation": _rotation, "rotation table": _rotation_table})
+def _log_gates(*call: Any) -> Tensor | None:
+    from posenc.backends.triton import encodings
+
+    return encodings.log_gates(*call)
+
+
+def _kerple_row(*call: Any) -> Tensor | None:
+    from posenc.backends.triton import encodings
+
+    return encodings.kerple_row(*call)
+
+
+KERNELS.update(
+    {
+        "rotation": _rotation, "rotation table": _rotation_table, "log gates": _log_gates, "kerple row": _kerple_row
+    }
+)  # fmt: skip

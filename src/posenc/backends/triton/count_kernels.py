@@ -44,18 +44,40 @@ def positions(raw, carry, visible, z_rows, inside, last):
 
 
 @triton.jit
+def products(
+    q, table, z, q_batch, q_head, q_row, table_channel, table_position, heads, queries, width, count, factor,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Some positions of one query's row of ``z`` (batch, heads, queries, count), float32: factor · q · table."""
+    which = tl.program_id(0).to(tl.int64)
+    of_head, i = which // queries, which % queries
+    c, at = tl.arange(0, WIDTH), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    start = q + of_head // heads * q_batch + of_head % heads * q_head + i * q_row
+    of_query = tl.load(start + c, mask=c < width, other=0.0).to(tl.float32)
+    inside = (c < width)[:, None] & (at < count)[None, :]
+    where = c[:, None] * table_channel + at[None, :] * table_position
+    of_table = tl.load(table + where, mask=inside, other=0.0).to(tl.float32)
+    tl.store(z + which * count + at, tl.sum(of_query[:, None] * of_table, 0) * factor, mask=at < count)
+
+
+@triton.jit
 def walk(
-    q, k, v, gate_q, gate_k, z, q_ids, k_ids, out, norms, carries, scale, last,
+    q, k, v, gate_q, gate_k, z, q_ids, k_ids, out, norms, carries, counts, scale, last,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
-    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
-    GATES: tl.constexpr,
+    KEEP: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+    VALUES: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
-    """Queries start … stop − 1: results and log2 of their norms; with KEEP the counts before each tile alone."""
+    """Queries start … stop − 1: results and log2 of their norms; with KEEP the counts before each tile alone.
+
+    SLOTS: ``counts`` says how many keys came before the newest, which is the query.
+    """
     which = tl.program_id(1).to(tl.int64)
     b, h = which // heads, which % heads
+    if SLOTS:
+        keys = (tl.load(counts) + 1).to(tl.int32)
     first = start + tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)

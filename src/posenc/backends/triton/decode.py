@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.triton import decode_kernels, launch
-from posenc.backends.triton.launch import Terms
+from posenc.backends.triton.launch import Slots, Terms
 from posenc.backends.triton.terms import network_tables, segments
 
 QUERIES = 16  # at most
@@ -23,6 +23,7 @@ MOST_PARTS = 64
 def attend_few(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms, scale: float, causal: bool, window: int,
     softcap: float | None = None, seen: Tensor | None = None, q_ids: Tensor | None = None, k_ids: Tensor | None = None,
+    slots: Slots | None = None,
 ) -> Tensor:  # fmt: skip
     """Softmax attention of at most `QUERIES` queries, ``(batch, heads, queries, value_dim)``, without gradients.
 
@@ -35,14 +36,16 @@ def attend_few(
         softcap: what scale · q·k is capped to.
         seen: bool ``(batch | 1, keys)``, keys that are not hidden.
         q_ids, k_ids: int64 ``(batch | 1, queries)`` and ``(batch | 1, keys)``, documents.
+        slots: where keys lie and how many there are, of one query; k, v, seen and terms have all slots.
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
     gates = None if terms.gates is None else terms.gates.expand(q.shape[0], q.shape[1], -1)
     seen = None if seen is None else launch.row_contiguous(seen)
     tables = None if terms.network is None else network_tables(terms.network)
     out: Tensor = _attend_few(
-        q, k, v, terms.row, terms.entries, tables, terms.slopes, gates, terms.sink, seen, q_ids, k_ids, scale, causal,
-        window, softcap or 0.0,
+        q, k, v, terms.row, terms.entries, tables, terms.slopes, gates, terms.sink, seen, q_ids, k_ids,
+        None if slots is None else slots.counts, None if slots is None else slots.places, scale, causal, window,
+        softcap or 0.0,
     )  # fmt: skip
     return out
 
@@ -64,13 +67,13 @@ def _multiprocessors(device: torch.device) -> int:
 def _attend_few(
     q: Tensor, k: Tensor, v: Tensor, row: Tensor | None, index: Tensor | None, tables: Tensor | None,
     slopes: Tensor | None, gates: Tensor | None, sink: Tensor | None, seen: Tensor | None, q_ids: Tensor | None,
-    k_ids: Tensor | None, scale: float, causal: bool, window: int, softcap: float,
+    k_ids: Tensor | None, counts: Tensor | None, places: Tensor | None, scale: float, causal: bool, window: int,
+    softcap: float,
 ) -> Tensor:  # fmt: skip
     (batch, heads, queries, width), num_kv_heads, keys, values = q.shape, k.shape[1], k.shape[2], v.shape[3]
     low = max(0, keys - queries - window + 1) if window else 0
-    blocks = max(1, -(-(keys - low) // BLOCK))
-    each = -(-blocks // number_of_parts(batch * num_kv_heads, blocks, _multiprocessors(q.device)))
-    count = -(-blocks // each)
+    blocks = max(1, -(-(keys - low) // BLOCK))  # of slots, the most that there can be
+    count = number_of_parts(batch * num_kv_heads, blocks, _multiprocessors(q.device))
     results = q.new_empty(batch, heads, queries, count, values, dtype=torch.float32)
     norms = q.new_empty(batch, heads, queries, count, 2, dtype=torch.float32)
     totals = q.new_empty((batch, heads, count) if gates is not None else 1, dtype=torch.float32)
@@ -79,14 +82,16 @@ def _attend_few(
     of_row = (0, 0) if row is None else (0 if row.shape[0] == 1 else row.stride(0), row.stride(1))
     of_gates = (0, 0, 0) if gates is None else gates.stride()
     *of_tensors, ids_q, ids_k, of_seen = launch.strides((q, k, v), q_ids, k_ids, seen)
-    pointers = (q if x is None else x for x in (row, index, tables, slopes, gates, q_ids, k_ids))
+    pointers = (q if x is None else x for x in (row, index, tables, slopes, gates, q_ids, k_ids, counts, places))
+    by_distance = row is not None or slopes is not None or tables is not None
     values_padded, exact = launch.padded(values), launch.exact(q)
     decode_kernels.parts[(batch * num_kv_heads, count)](
         q, k, v, *pointers, q if seen is None else seen.view(torch.uint8), results, norms, totals, scale,
-        softcap, *of_tensors, *of_row, *of_gates, ids_q, ids_k, of_seen, heads, group, queries, keys, window, low, each,
+        softcap, *of_tensors, *of_row, *of_gates, ids_q, ids_k, of_seen, heads, group, queries, keys, window, low,
         CAUSAL=causal, WINDOW=window > 0, IDS=q_ids is not None, SEEN=seen is not None, ROW=row is not None,
         INDEX=index is not None, SEGMENTS=segments(tables), SLOPES=slopes is not None, GATES=gates is not None,
-        CAP=softcap > 0, SINK=sink is not None, EXACT=exact, MOST=QUERIES, ROWS=launch.padded(group * queries),
+        CAP=softcap > 0, SINK=sink is not None, SLOTS=counts is not None,
+        PLACES=counts is not None and by_distance, EXACT=exact, MOST=QUERIES, ROWS=launch.padded(group * queries),
         BN=BLOCK, D=width, WIDTH=launch.padded(width), DV=values, VALUES=values_padded, num_warps=4,
         num_stages=2 if exact else 3,
     )  # fmt: skip

@@ -7,6 +7,8 @@ rows of its tile, and each key is loaded once. Logits as in `softmax_kernels`, b
             alone, and `joined` adds those of all newer parts. So no sum over all keys is made first. Queries that are
             not the newest take off the gates of keys after them.
     SEEN    keys that are hidden from all queries, one byte each; they forget nothing
+    SLOTS   of a cache of fixed size: one query, which is the newest key; how many there are says the device, and under
+            a window key j lies in slot j mod capacity. PLACES: distances are those of the keys' positions
 
 Source: Dao, Haziza, Massa, Sizov: Flash-Decoding for long-context inference, 2023, for the split of the keys.
 """
@@ -24,19 +26,20 @@ from posenc.backends.triton.softmax_kernels import capped, normaliser, sees
 from posenc.backends.triton.term_kernels import HEADER, log_of
 from posenc.backends.triton.tile import LOG2_E, product
 
-LENGTHS = ["queries", "keys", "window", "low", "blocks_each"]
+LENGTHS = ["queries", "keys", "window", "low"]
 
 
 @triton.jit(do_not_specialize=LENGTHS)
 def parts(
-    q, k, v, row, index, tables, slopes, gates, q_ids, k_ids, seen_keys, results, norms, totals, scale, cap,
+    q, k, v, row, index, tables, slopes, gates, q_ids, k_ids, counts, places, seen_keys, results, norms, totals, scale,
+    cap,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, row_head, row_entry,
     gate_batch, gate_head, gate_key, ids_q, ids_k, seen_batch,
-    heads, group, queries, keys, window, low, blocks_each,
+    heads, group, queries, keys, window, low,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, SEEN: tl.constexpr, ROW: tl.constexpr,
     INDEX: tl.constexpr, SLOPES: tl.constexpr, GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr,
-    SINK: tl.constexpr, EXACT: tl.constexpr, MOST: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, D: tl.constexpr,
-    WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    SINK: tl.constexpr, SLOTS: tl.constexpr, PLACES: tl.constexpr, EXACT: tl.constexpr, MOST: tl.constexpr,
+    ROWS: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Of one part: results still to be divided, the largest logit and the norm of each query, and the sum of gates.
 
@@ -49,15 +52,24 @@ def parts(
     member, i = rows // queries, rows % queries
     exists = member < group
     h = kv * group + member
+    capacity = keys
+    if SLOTS:
+        keys = (tl.load(counts) + 1).to(tl.int32)
+        low = keys * 0
+        if WINDOW:
+            low = tl.maximum(keys - window, 0)
     own = i + (keys - queries)
+    place = own  # of the query, from which distances are
+    if PLACES:
+        place = own * 0 + tl.load(places + b * capacity + (keys - 1) % capacity).to(tl.int32)
     d, dv = tl.arange(0, WIDTH), tl.arange(0, VALUES)
     inside = exists[:, None] & (d < D)[None, :]
     q_at = b * q_batch + h * q_head + i * q_row
     q_tile = tl.load(q + q_at[:, None] + d[None, :], mask=inside, other=0.0)
     k_start, v_start = k + b * k_batch + kv * k_head, v + b * v_batch + kv * v_head
     # Blocks are counted from the newest key back, which lies at the end of block 0.
-    first, stop = number * blocks_each, (number + 1) * blocks_each
-    stop = tl.minimum(stop, tl.cdiv(tl.maximum(keys - low, 0), BN))
+    blocks = tl.cdiv(tl.maximum(keys - low, 0), BN)
+    first, stop = number * blocks // count, (number + 1) * blocks // count
     total = tl.zeros((ROWS, VALUES), tl.float32)
     norm, best = tl.zeros((ROWS,), tl.float32), tl.full((ROWS,), float("-inf"), tl.float32)
     passed = tl.zeros((ROWS,), tl.float32)  # gates of newer keys of this part
@@ -70,13 +82,13 @@ def parts(
     if GATES:
         newer = keys - 1 - tl.arange(0, MOST)
         of_newer = b * gate_batch + h[:, None] * gate_head + newer[None, :] * gate_key
-        counts = exists[:, None] & (newer[None, :] > own[:, None])
+        is_later = exists[:, None] & (newer[None, :] > own[:, None])
         if SEEN:
-            counts &= (tl.load(seen_keys + b * seen_batch + newer, mask=newer >= 0, other=0) != 0)[None, :]
-        after = tl.sum(tl.load(gates + of_newer, mask=counts, other=0.0).to(tl.float32), 1)
+            is_later &= (tl.load(seen_keys + b * seen_batch + newer, mask=newer >= 0, other=0) != 0)[None, :]
+        after = tl.sum(tl.load(gates + of_newer, mask=is_later, other=0.0).to(tl.float32), 1)
     if SEGMENTS > 0:
         table = tables + tl.where(exists, h, 0) * (HEADER + 3 * SEGMENTS)
-        r, c = normaliser(tables, own)  # the same in the tables of all heads
+        r, c = normaliser(tables, place)  # the same in the tables of all heads
         knots = tables + HEADER + 2 * SEGMENTS
         all_knots = tl.load(knots + tl.arange(0, SEGMENTS))
         r_least, r_most = tl.min(r, 0), tl.max(r, 0)
@@ -86,13 +98,18 @@ def parts(
     for block in range(first, stop):
         j = keys - (block + 1) * BN + tl.arange(0, BN)
         there = j >= low
+        slot = j
+        if SLOTS and WINDOW:
+            slot = j % capacity
         k_tile = tl.load(
-            k_start + j.to(tl.int64)[:, None] * k_row + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0
+            k_start + slot.to(tl.int64)[:, None] * k_row + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0
         )
         s = product(q_tile, tl.trans(k_tile), EXACT) * scale
         if CAP:
             s, _ = capped(s, cap)
         n, doc_j = own[:, None] - j[None, :], j
+        if PLACES:
+            n = place[:, None] - tl.load(places + b * capacity + slot, mask=there, other=0).to(tl.int32)[None, :]
         if IDS:
             doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
         seen = (
@@ -102,10 +119,12 @@ def parts(
         )
         open_keys = there
         if SEEN:
-            open_keys = there & (tl.load(seen_keys + b * seen_batch + j, mask=there, other=0) != 0)
+            open_keys = there & (tl.load(seen_keys + b * seen_batch + slot, mask=there, other=0) != 0)
             seen &= open_keys[None, :]
         if ROW:
             entry, inside_row = n + (queries - 1), exists[:, None] & there[None, :]
+            if SLOTS:  # padding has any position
+                inside_row &= (n >= 0) & (n < capacity)
             if INDEX:
                 entry = tl.load(index + entry, mask=inside_row, other=0)
             of_row = tl.load(row + h[:, None] * row_head + entry * row_entry, mask=inside_row, other=0.0)
@@ -128,7 +147,7 @@ def parts(
         if SLOPES:
             s -= slope[:, None] * tl.abs(n).to(tl.float32)
         if GATES:
-            at = b * gate_batch + h[:, None] * gate_head + j[None, :] * gate_key
+            at = b * gate_batch + h[:, None] * gate_head + slot[None, :] * gate_key
             gate = tl.load(gates + at, mask=exists[:, None] & open_keys[None, :], other=0.0).to(tl.float32)
             # of the keys after each: a sum that begins at the newest, less the key's own
             s += tl.cumsum(gate, 1, reverse=True) - gate + passed[:, None]
@@ -138,7 +157,9 @@ def parts(
         middle = tl.where(new == float("-inf"), 0.0, new)
         p, shrink = tl.exp2(s - middle[:, None]), tl.exp2(best - middle)
         v_tile = tl.load(
-            v_start + j.to(tl.int64)[:, None] * v_row + dv[None, :], mask=there[:, None] & (dv < DV)[None, :], other=0.0
+            v_start + slot.to(tl.int64)[:, None] * v_row + dv[None, :],
+            mask=there[:, None] & (dv < DV)[None, :],
+            other=0.0,
         )
         total = total * shrink[:, None] + product(p.to(v_tile.dtype), v_tile, EXACT)
         norm, best = norm * shrink + tl.sum(p, 1), new

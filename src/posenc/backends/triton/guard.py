@@ -24,7 +24,8 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ Run = Callable[..., Any]  # one call by a kernel: of an `AttentionCall` for kern
 Results = dict[str, Tensor]  # the result and the gradients of one small call, by name
 
 VARIABLE = "POSENC_KERNELS"
+CAPABILITY = (8, 0)  # of the oldest GPUs that the kernels are compiled for: asynchronous copies, bfloat16
 MODES = ("check", "0", "1")
 # Largest differences, relative to the largest number of a result or gradient.
 TOLERANCES = {torch.float32: 5e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
@@ -65,6 +67,21 @@ class Kind(NamedTuple):
     def __str__(self) -> str:
         words = (self.kernel, *self.flags, str(self.dtype).removeprefix("torch."), f"{self.width}x{self.value_width}")
         return " ".join((*words, "training" if self.training else "inference"))
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def missing(device: torch.device) -> str | None:
+    """What a device, or its installation, lacks of what the kernels were made for, or None."""
+    return _missing(device)
+
+
+@functools.cache
+def _missing(device: torch.device) -> str | None:
+    if device.type != "cuda" or torch.version.hip is not None:
+        return "its kernels were made for NVIDIA's GPUs"
+    if torch.cuda.get_device_capability(device) < CAPABILITY:
+        return "its kernels were made for GPUs of compute capability 8.0 and later"
+    return "Triton is not installed" if find_spec("triton") is None else None
 
 
 ResultsOf = Callable[[Kind, Size, torch.device, Run], tuple[Results, Results]]  # what is right, and what came
@@ -114,14 +131,16 @@ def _cannot_check(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def check(kind: Kind, device: torch.device, run: Run, results_of: ResultsOf | None = None) -> str | None:
-    """Whether a kernel is right on a device: None, or what is wrong with it."""
+def check(
+    kind: Kind, device: torch.device, run: Run, results_of: ResultsOf | None = None, sizes: Sequence[Size] = ()
+) -> str | None:
+    """Whether a kernel is right on a device, in calls of these sizes (none: small ones): None, or what is wrong."""
     from triton.compiler.errors import CompilationError
     from triton.runtime.errors import TritonError
 
     try:
         with torch.inference_mode(mode=False), torch.set_grad_enabled(kind.training):
-            sizes = FEW_SIZES if kind.kernel == "few queries" else SIZES
+            sizes = sizes or (FEW_SIZES if kind.kernel == "few queries" else SIZES)
             faults = [_difference(kind, (results_of or _of_attention)(kind, size, device, run)) for size in sizes]
     except (TritonError, CompilationError) as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

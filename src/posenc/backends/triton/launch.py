@@ -56,6 +56,16 @@ class KernelVisibility(NamedTuple):
     k_ids: Tensor | None  # (batch | 1, keys), alike
 
 
+class Slots(NamedTuple):
+    """Keys in the slots of a cache of fixed size, and a query that is the newest of them: see `StaticKVCache`."""
+
+    counts: Tensor  # int64 (1 + batch,): how many tokens came before the newest; the rest is not read
+    real: Tensor  # bool (batch, capacity), which tokens are no padding
+    places: Tensor  # int64 (batch, capacity), positions
+    written: Tensor  # int64 (), the most tokens for which slots were used; under a window
+    window: int  # tokens that a query attends to, whose slots are used again; 0: all, and none is
+
+
 def kernel_visibility(call: AttentionCall) -> KernelVisibility:
     """The visibility of a call whose `visibility_refusal` is None: hidden keys belong to a document of nobody."""
     causal, window, queries, keys = call.causal is True, call.window or 0, call.q.shape[2], call.k.shape[2]

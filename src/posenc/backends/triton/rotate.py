@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -17,13 +15,12 @@ from posenc.rotary._kernels import Pair
 from posenc.rotary._rotate import rotate_pairs
 from posenc.rotary._rotation_table import RotationTable
 
-CAPABILITY = (8, 0)
 WIDEST = 256  # of a head
 
 
 def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair | None:
     """q and k in one launch, or None where the kernel does not serve them; takes the arguments of `by_kernel`."""
-    if not _takes(q, k, cos) or not _has_kernel(q.device):
+    if not _takes(q, k, cos) or guard.missing(q.device) is not None:
         return None
     kind = Kind("rotation", (layout,), q.dtype, q.shape[3], 2 * cos.shape[-1], True)
     if guard.refusal(kind, q.device, _run, _results) is not None:
@@ -38,14 +35,6 @@ def _takes(q: Tensor, k: Tensor, cos: Tensor) -> bool:
     per_row = cos.ndim == 2 or (cos.ndim == 4 and cos.shape[1] == 1 and cos.shape[0] in (1, q.shape[0]))
     fits = q.ndim == 4 and q.shape[3] <= WIDEST and cos.shape[-2] == k.shape[2]
     return fits and per_row and q.numel() > 0
-
-
-@functools.cache
-def _has_kernel(device: torch.device) -> bool:
-    """Whether a GPU is of those that the kernel was made for, and Triton is there."""
-    if torch.version.hip is not None or find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= CAPABILITY
 
 
 def _run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair:
@@ -82,7 +71,7 @@ def _results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Re
 def table(positions: Tensor, frequencies: Frequencies, gain: float) -> Pair | None:
     """cos and sin in one launch, or None; takes the arguments of `table_by_kernel`."""
     turns = frequencies.fractions(positions.device)
-    if turns.ndim != 1 or len(turns) > WIDEST or positions.numel() == 0 or not _has_kernel(positions.device):
+    if turns.ndim != 1 or len(turns) > WIDEST or positions.numel() == 0 or guard.missing(positions.device) is not None:
         return None
     kind = Kind("rotation table", (), torch.float32, len(turns), len(turns), False)
     if guard.refusal(kind, positions.device, _run_table, _table_results) is not None:

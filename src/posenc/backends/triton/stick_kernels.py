@@ -50,15 +50,21 @@ def shares(q, k, carry, visible, scale, EXACT: tl.constexpr):
 
 @triton.jit
 def walk(
-    q, k, v, q_ids, k_ids, out, used_out, carries, scale, enough,
+    q, k, v, q_ids, k_ids, out, used_out, carries, counts, scale, enough,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, CURRENT: tl.constexpr, EXACT: tl.constexpr,
-    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    KEEP: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+    VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Queries start … stop − 1: results and what they used of their sticks; with KEEP carries of tiles alone."""
+    """Queries start … stop − 1: results and what they used of their sticks; with KEEP carries of tiles alone.
+
+    SLOTS: ``counts`` says how many keys came before the newest, which is the query.
+    """
     which = tl.program_id(1).to(tl.int64)
     b, h = which // heads, which % heads
+    if SLOTS:
+        keys = (tl.load(counts) + 1).to(tl.int32)
     first = start + tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)

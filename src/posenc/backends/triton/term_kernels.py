@@ -1,7 +1,9 @@
 """Kernels that make what softmax kernels add to the logits, and give its gradients back: one launch each.
 
 row        copies of a bias by distance, or of a table's entries by distance; its gradient from sums along diagonals
-gates      running sums, in float64 and kept as pairs of floats; sums from the end for their gradient
+kerple     KERPLE's row itself and the gradients of its parameters, in float64 inside
+gates      of few tokens, from the layer's input; running sums, in float64 and kept as pairs of floats; sums from the
+           end for their gradient
 network    tables of a relu network of one number: it is piecewise linear, a slope and an offset from knot to knot
 """
 
@@ -99,6 +101,96 @@ def row_gradient(
             total += of_distances(parts, x - own, x < entries, h, chunks, diagonals, first_diagonal, SIZE)
         to = d_row + first_head * row_head + x * row_entry
         tl.store(to, total.to(d_row.dtype.element_ty), mask=x < entries)
+
+
+@triton.jit
+def kerple_at(n, p, a, mu, KIND: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr):
+    """KERPLE at distances, and what p, a and mu do to it, in float64. KIND 0: log, 1: power, 2: BAM, a a logarithm."""
+    none = n * 0.0
+    if KIND == 2:
+        apart = n - (tl.exp(mu) - tl.exp(-mu))
+        logs = tl.log(tl.abs(apart) + EPS)
+        value = -tl.exp(a + p * logs)
+        by_p, by_a = value * logs, value
+        turn = tl.where(apart > 0, 1.0, tl.where(apart < 0, -1.0, none))
+        by_mu = p * tl.exp(a + (p - 1.0) * logs) * turn * (tl.exp(mu) + tl.exp(-mu))
+    else:
+        p, a, far, by_mu = tl.maximum(p, LEAST), tl.maximum(a, LEAST), tl.abs(n), none
+        if KIND == 1:
+            p = tl.minimum(p, 2.0)
+            logs = tl.log(tl.maximum(far, 1.0))  # distances are whole
+            power = tl.where(far > 0, tl.exp(p * logs), none)
+            value, by_p, by_a = -a * power, -a * power * logs, -power
+        else:
+            logs = tl.log(1.0 + a * far)
+            value, by_p, by_a = -p * logs, -logs, -p * far / (1.0 + a * far)
+    return value, by_p, by_a, by_mu
+
+
+@triton.jit
+def load_kerple(p, a, mu, h, SHIFT: tl.constexpr):
+    """The parameters of a head, float64."""
+    of_p, of_a = tl.load(p + h).to(tl.float64), tl.load(a + h).to(tl.float64)
+    of_mu = of_p * 0.0
+    if SHIFT:
+        of_mu = tl.load(mu + h).to(tl.float64)
+    return of_p, of_a, of_mu
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def kerple(
+    p, a, mu, distance, row, entries,
+    KIND: tl.constexpr, SHIFT: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """``row`` (heads, entries) float32 at distances (entries,)."""
+    h, x = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    n = tl.load(distance + x, mask=x < entries, other=0).to(tl.float64)
+    of_p, of_a, of_mu = load_kerple(p, a, mu, h, SHIFT)
+    value, _, _, _ = kerple_at(n, of_p, of_a, of_mu, KIND, LEAST, EPS)
+    tl.store(row + h * entries + x, value.to(tl.float32), mask=x < entries)
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def kerple_backward(
+    grad, p, a, mu, distance, d_p, d_a, d_mu, grad_head, grad_entry, entries,
+    KIND: tl.constexpr, SHIFT: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a head's parameters; a bound does not hold them back."""
+    h = tl.program_id(0).to(tl.int64)
+    of_p, of_a, of_mu = load_kerple(p, a, mu, h, SHIFT)
+    sum_p = tl.zeros((BLOCK,), tl.float64)
+    sum_a, sum_mu = sum_p, sum_p
+    for start in range(0, entries, BLOCK):
+        x = start + tl.arange(0, BLOCK)
+        n = tl.load(distance + x, mask=x < entries, other=0).to(tl.float64)
+        g = tl.load(grad + h * grad_head + x * grad_entry, mask=x < entries, other=0.0).to(tl.float64)
+        _, by_p, by_a, by_mu = kerple_at(n, of_p, of_a, of_mu, KIND, LEAST, EPS)
+        sum_p += g * by_p
+        sum_a += g * by_a
+        sum_mu += g * by_mu
+    tl.store(d_p + h, tl.sum(sum_p, 0).to(d_p.dtype.element_ty))
+    tl.store(d_a + h, tl.sum(sum_a, 0).to(d_a.dtype.element_ty))
+    if SHIFT:
+        tl.store(d_mu + h, tl.sum(sum_mu, 0).to(d_mu.dtype.element_ty))
+
+
+@triton.jit
+def log_gates(
+    x, weight, bias, gates, x_batch, x_row, weight_row, tokens, heads, dim, BIAS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """``gates`` (batch, heads, tokens) float32: logsigmoid of a linear layer, one program for each."""
+    which, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    b, token = which // tokens, which % tokens
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, dim, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        number = tl.load(x + b * x_batch + token * x_row + c, mask=c < dim, other=0.0).to(tl.float32)
+        total += number * tl.load(weight + h * weight_row + c, mask=c < dim, other=0.0).to(tl.float32)
+    y = tl.sum(total, 0)
+    if BIAS:
+        y += tl.load(bias + h).to(tl.float32)
+    gate = tl.minimum(y, 0.0) - log_of(tl.exp(-tl.abs(y)))
+    tl.store(gates + (b * heads + h) * tokens + token, gate)
 
 
 @triton.jit(do_not_specialize=LENGTHS)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.triton import term_kernels
+from posenc.backends.triton.launch import row_contiguous
 from posenc.operators import operator_with_backward
 from posenc.structure import DistanceNetwork
 
@@ -72,6 +73,33 @@ _gate_sums = operator_with_backward(
 )
 
 
+def log_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Logs of the gates of few tokens, ``(batch, heads, tokens)`` float32, without gradients.
+
+    Args:
+        x: ``(batch, tokens, dim)``, float32 or less.
+        weight, bias: ``(heads, dim)`` and ``(heads,)``, of a linear layer.
+    """
+    gates: Tensor = _log_gates(row_contiguous(x), row_contiguous(weight), bias)
+    return gates
+
+
+@torch.library.custom_op("posenc::log_gates", mutates_args=())
+def _log_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    (batch, tokens, dim), heads = x.shape, weight.shape[0]
+    gates = x.new_empty(batch, heads, tokens, dtype=torch.float32)
+    term_kernels.log_gates[(batch * tokens, heads)](
+        x, weight, x if bias is None else bias, gates, *x.stride()[:2], weight.stride(0), tokens, heads, dim,
+        BIAS=bias is not None, BLOCK=BLOCK,
+    )  # fmt: skip
+    return gates
+
+
+@_log_gates.register_fake
+def _fake_gates(x, weight, bias):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape[0], weight.shape[0], x.shape[1], dtype=torch.float32)
+
+
 # Networks -------------------------------------------------------------------------------------------------------------
 
 
@@ -129,6 +157,61 @@ _network_tables = operator_with_backward(
         outer.shape[0], 4 + 3 * _sizes(outer.shape[1])["SEGMENTS"], dtype=torch.float32
     ),
     fake_backward=lambda grad, *inputs: tuple(x.new_empty(x.shape) for x in inputs[:6]),
+    keep=lambda inputs, outputs: inputs,
+)
+
+
+# KERPLE ---------------------------------------------------------------------------------------------------------------
+
+
+def kerple_row(
+    p: Tensor, a: Tensor, mu: Tensor | None, distance: Tensor, kind: str, least: float, eps: float
+) -> Tensor:
+    """KERPLE at distances, ``(heads, entries)`` float32; gradients go to p, a and mu.
+
+    Args:
+        p, a, mu: ``(heads,)``; of BAM, a is the log of its factor.
+        distance: int64 ``(entries,)``.
+        kind: of `posenc.bias.KERPLE`.
+        least: bound of p and a from below, but for BAM.
+        eps: what BAM adds to distances.
+    """
+    row: Tensor = _kerple(p, a, mu, distance, ("log", "power", "bam").index(kind), least, eps)
+    return row
+
+
+def _kerple_forward(
+    p: Tensor, a: Tensor, mu: Tensor | None, distance: Tensor, kind: int, least: float, eps: float
+) -> Tensor:
+    heads, entries = len(p), len(distance)
+    row = p.new_empty(heads, entries, dtype=torch.float32)
+    term_kernels.kerple[(-(-entries // ENTRIES), heads)](
+        p, a, p if mu is None else mu, distance, row, entries, KIND=kind, SHIFT=mu is not None, LEAST=least, EPS=eps,
+        BLOCK=ENTRIES,
+    )  # fmt: skip
+    return row
+
+
+def _kerple_backward(
+    grad: Tensor, p: Tensor, a: Tensor, mu: Tensor | None, distance: Tensor, kind: int, least: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_p, d_a = torch.empty_like(p), torch.empty_like(a)
+    d_mu = p.new_empty(0) if mu is None else torch.empty_like(mu)
+    term_kernels.kerple_backward[(len(p),)](
+        grad, p, a, p if mu is None else mu, distance, d_p, d_a, d_mu, *grad.stride(), len(distance), KIND=kind,
+        SHIFT=mu is not None, LEAST=least, EPS=eps, BLOCK=BLOCK,
+    )  # fmt: skip
+    return d_p, d_a, d_mu
+
+
+_kerple = operator_with_backward(
+    "kerple_row",
+    _kerple_forward,
+    _kerple_backward,
+    fake=lambda p, a, mu, distance, *rest: p.new_empty(p.shape[0], distance.shape[0], dtype=torch.float32),
+    fake_backward=lambda grad, p, a, mu, *rest: tuple(
+        p.new_empty(0) if x is None else x.new_empty(x.shape) for x in (p, a, mu)
+    ),
     keep=lambda inputs, outputs: inputs,
 )
 

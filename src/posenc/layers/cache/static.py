@@ -92,6 +92,7 @@ class StaticKVCache(nn.Module):
         self._counted = 0  # tokens of eager calls, which are at least so many
         self._edited = 0  # tokens that an edit has left, which `crop` does not reach
         self._heads_differ = False  # whether key heads hold different tokens, so that positions are nowhere
+        self._all_counted = True  # no positions of a caller or of an edit: none are further apart than slots
         self._guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
             self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
@@ -131,6 +132,14 @@ class StaticKVCache(nn.Module):
             return self.count if tokens == 1 else self.count + torch.arange(tokens, device=self.count.device)
         return (self.count + attention_mask.cumsum(-1) - 1).clamp(min=0)
 
+    def _counts_positions(self, new: NewTokens) -> bool:
+        """Whether no two positions are further apart than there are slots, once a call's tokens are written."""
+        return self._all_counted and not new.positions_from_caller
+
+    def _note_positions(self, new: NewTokens) -> None:
+        if new.positions_from_caller and self._all_counted:
+            self._all_counted = False
+
     def _extended(
         self, new: NewTokens, encodings: Sequence[Encoding] = (), causal: Causal = True, *, learns: bool = False
     ) -> Keys:
@@ -144,6 +153,7 @@ class StaticKVCache(nn.Module):
         """
         self._guard.check()
         self._check(new, learns)
+        self._note_positions(new)
         k, tokens, positions = new.k, new.k.shape[2], new.positions
         last_needed = by_order(encodings)
         twice = last_needed and tokens == 1 and self._newest_last
@@ -321,7 +331,7 @@ class StaticKVCache(nn.Module):
             self.counts[0] = tokens
             self.counts[1:] = tokens if new.following is None else new.following[:, 0]
             self._counted = self._edited = tokens
-            self._heads_differ = new.heads_differ
+            self._heads_differ, self._all_counted = new.heads_differ, False
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was; as many rows as there were."""
@@ -340,7 +350,7 @@ class StaticKVCache(nn.Module):
             for held in (self.real, self.counts, self.written):
                 held.zero_()
             self._counted = self._edited = 0
-            self._heads_differ = False
+            self._heads_differ, self._all_counted = False, True
             self._guard.torn = False
 
     def _check(self, new: NewTokens, learns: bool) -> None:

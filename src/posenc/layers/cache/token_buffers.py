@@ -20,7 +20,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from posenc.tracing import tracing
+from posenc.backends.triton import guard, slots
+from posenc.tracing import stand_ins, tracing
 
 K, V, POSITIONS, PADDING, SEGMENTS, TOKEN_STATES = range(6)  # token states are the sixth and all that follow
 FEWEST = 64  # tokens that a new tensor has room for, at least
@@ -117,15 +118,32 @@ class TokenBuffers:
         """
         self._reserve(tokens, new)
         start, stop, views = self.start, self.stop, list[Tensor | None]()
+        k = new[K]
+        at_once = tokens == 1 and k is not None and k.is_cuda and not stand_ins() and self._write_by_kernel(new)
         for kind, held in enumerate(self.held):
             part = new[kind]
             if held is None or part is None:
                 views.append(None)
                 continue
             axis = 1 if POSITIONS <= kind <= SEGMENTS else 2  # `token_axis`
-            held.narrow(axis, stop, tokens).copy_(part)
+            if axis == 1 or not at_once:
+                held.narrow(axis, stop, tokens).copy_(part)
             views.append(held.narrow(axis, start, stop + tokens - start))
         return views
+
+    def _write_by_kernel(self, new: TokenData) -> bool:
+        """Put keys, values and states of one token behind the others in one launch, where a GPU's kernel does that."""
+        pairs = [(x, self.held[kind]) for kind, x in enumerate(new) if x is not None and token_axis(kind) == 2]
+        if len(pairs) not in (2, 3) or guard.missing(pairs[0][0].device) is not None:
+            return False
+        learns = torch.is_grad_enabled() and any(x.requires_grad for x, _ in pairs)
+        fits = all(h is not None and (h.dtype, h.shape[0]) == (x.dtype, x.shape[0]) for x, h in pairs)
+        (k, v, *kept), (held_k, held_v, *held) = zip(*pairs, strict=True)
+        state, held_state = (*kept, None)[0], (*held, None)[0]
+        if learns or not fits or slots.refuses_write(k, v, state, held_state) is not None:
+            return False
+        slots.write(self.stop, k, v, state, held_k, held_v, held_state)
+        return True
 
     def replace(self, tokens: TokenData) -> None:
         """Hold these tensors as they are, without spare room; nobody writes into them, not even after a crop."""
