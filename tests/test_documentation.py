@@ -22,6 +22,8 @@ import torch
 
 import posenc
 from posenc_cli import run
+from posenc_cli.arguments import parser_of
+from posenc_cli.commands import COMMANDS, STANDALONE
 from posenc_cli.exit_codes import BAD_INPUT
 
 ROOT = Path(__file__).parents[1]
@@ -206,6 +208,29 @@ def test_blocks_of_a_page_do_what_the_page_shows(page: Path, capsys: pytest.Capt
     for module in NEEDED.get(page.stem, ()):
         pytest.importorskip(module)
     run_blocks(page, capsys)
+
+
+def shown_commands(page: Path) -> list[str]:
+    """Commands of posenc in blocks of a page that are not run: indented ones, and those in fences without Python."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [block for language, block in BLOCK.findall(text) if language not in ("python", "console", "text", "json")]
+    indented = re.findall(r"^ {4,6}(posenc \S.*(?:\\\n.*)*)", BLOCK.sub("", text), re.M)
+    return [*indented, *(line for block in blocks for line in re.findall(r"^posenc \S.*(?:\\\n.*)*", block, re.M))]
+
+
+@pytest.mark.parametrize("page", [page for page in [*RUN_WHOLE, *PAGES, *CHAPTERS] if shown_commands(page)],
+                         ids=lambda page: page.stem)  # fmt: skip
+def test_commands_of_a_page_are_understood(page: Path) -> None:
+    """Each command exists and takes the options that the page shows, also where it is too large to be run here."""
+    for line in shown_commands(page):
+        name, *words = shlex.split(line.replace("\\\n", " "), comments=True)[1:]
+        assert name in COMMANDS, line
+        if name in STANDALONE:
+            parser_of(name).parse_args(words)  # raises a UsageError
+        else:
+            typer = pytest.importorskip("typer")
+            laboratory = importlib.import_module("posenc.lab.commands")
+            typer.main.get_command(laboratory._app(name)).commands[name].make_context(name, words)
 
 
 def run_blocks(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
