@@ -85,7 +85,7 @@ _REMEDIES_INTRODUCTION = (
     "One line per cause: the rope types, the model types and keys that were wrong, what the engine's source does, and "
     "the remedy that was correct when it was run in that engine on the same case. Changed keys go into config.json, or "
     "into the flag that is named. `posenc serve`, `posenc extend` and `posenc recommend --engine` print no "
-    "command for these cells; `posenc engines check MODEL` lists the cells of your model."
+    "command for these cells; `posenc engines check --checkpoint MODEL` lists the cells of your model."
 )
 
 

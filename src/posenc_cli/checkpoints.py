@@ -91,7 +91,7 @@ def _doctor() -> argparse.ArgumentParser:
 def _extend() -> argparse.ArgumentParser:
     parser = Parser(
         "extend",
-        "The result is a new folder; the checkpoint itself is never written to.",
+        "The result is a new folder; only --in-place changes the checkpoint's files.",
         epilog="If it is interrupted, the same command resumes. auto: what the model's authors document; else yarn, or "
         "the rope type that a scaled model has; longrope2 searches by numbers hidden in texts. --config-only needs "
         "neither weights nor torch: it prints a diff of the config, what it costs, and a command for each engine.",
