@@ -450,9 +450,9 @@ def _numbers(spectrum: Spectrum) -> tuple[list[float], float]:
 def _changed(scaled: Sequence[AxisSpectrum], plain: Sequence[AxisSpectrum]) -> bool:
     """Whether frequencies differ by more than float64's rounding, or a gain is not 1."""
     return any(
-        abs(ours.gain - 1) > 1e-12
-        or any(abs(ours_t - own_t) > 1e-12 * own_t for ours_t, own_t in zip(ours.theta, own.theta, strict=True))
-        for ours, own in zip(scaled, plain, strict=True)
+        abs(spectrum.gain - 1) > 1e-12
+        or any(abs(ours_t - own_t) > 1e-12 * own_t for ours_t, own_t in zip(spectrum.theta, own.theta, strict=True))
+        for spectrum, own in zip(scaled, plain, strict=True)
     )
 
 

@@ -711,10 +711,12 @@ def _nearest(name: object, known: Sequence[str]) -> list[str]:
     """The names that are probably meant: those that begin alike, or are spelled nearly so."""
     if not isinstance(name, str):
         return []
-    plain = {re.sub(r"[^a-z0-9]", "", each.lower()): each for each in known}
-    asked = re.sub(r"[^a-z0-9]", "", name.rpartition("/")[2].lower())
-    meant = [each for key, each in plain.items() if asked and (key.startswith(asked) or asked.startswith(key))]
-    return meant or [plain[key] for key in get_close_matches(asked, plain, n=3, cutoff=0.7)]
+    by_letters = {re.sub(r"[^a-z0-9]", "", each.lower()): each for each in known}
+    letters = re.sub(r"[^a-z0-9]", "", name.rpartition("/")[2].lower())
+    meant = [
+        each for key, each in by_letters.items() if letters and (key.startswith(letters) or letters.startswith(key))
+    ]
+    return meant or [by_letters[key] for key in get_close_matches(letters, by_letters, n=3, cutoff=0.7)]
 
 
 def python_for(name: str, path: str, part: str = "transformer") -> str:

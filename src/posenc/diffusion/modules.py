@@ -464,12 +464,12 @@ def _far_layout(
     """
     frames, compressed = far_cfg["total_frames"], far_cfg["num_compressed_frames"]
     rows, columns = far_cfg["full_frame_shape"]
-    whole = grid(frames, rows, columns)[compressed * rows * columns :].double()
+    history = grid(frames, rows, columns)[compressed * rows * columns :].double()
     joined = torch.tensor([by // own for by, own in zip(module.compressed_patch_size, module.patch_size, strict=True)])
     few = grid(frames, *far_cfg["compressed_frame_shape"])
     few = few[: compressed * math.prod(far_cfg["compressed_frame_shape"])].double() * joined + (joined - 1) / 2
-    clean = [whole] if clean_hidden_states is not None else []
-    return Tokens(_placed(torch.cat([few, *clean, whole]), device), (frames, rows, columns))
+    clean = [history] if clean_hidden_states is not None else []
+    return Tokens(_placed(torch.cat([few, *clean, history]), device), (frames, rows, columns))
 
 
 def _by_batch_of_frames(module: Any, frame_indices: Tensor, height: int, width: int, device: Any) -> Tokens:

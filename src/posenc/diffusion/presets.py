@@ -109,7 +109,9 @@ def rotation(model: ModelName, *, scaling: Fixed = None, **changes: Any) -> Any:
     record = record_of(model, PRESETS)
     if scaling is not None:
         each = by_axis(scaling, record, model)
-        by_token = tuple(in_tokens(one, axis.step) for one, axis in zip(each, record.axes, strict=True))
+        by_token = tuple(
+            in_tokens(axis_scaling, axis.step) for axis_scaling, axis in zip(each, record.axes, strict=True)
+        )
         changes["scaling"] = each[0] if record.scales == "pairs" else by_token
     try:
         if model in _NOT_AXIAL:

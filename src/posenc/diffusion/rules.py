@@ -133,8 +133,8 @@ def latents(
             reads = ", ".join(record.takes) or "no option"
             raise ValueError(f"{name} must not be given for {model!r}, which reads {reads}; got {shown(value)}")
     _check_parts(parts, record, rule, model)
-    given = {name: record.takes.get(name) if value is None else value for name, value in options.items()}
-    row = _row(parts, axes, given, model)
+    values = {name: record.takes.get(name) if value is None else value for name, value in options.items()}
+    row = _row(parts, axes, values, model)
     if rule.whole_row is not None:
         return _joined(rule.whole_row(row), axes)
     blocks, words, pictured, sounded = [], 0, 0, 0

@@ -84,8 +84,8 @@ class RotaryModules:
         has_mrope = not all(isinstance(rope, RoPE) for rope in self.ropes.values())
         if has_mrope or not self.ropes:
             has = "rotates by three coordinates of a token (M-RoPE)" if has_mrope else "has no rotation"
-            instead = "; posenc extend --config-only extends it" if has_mrope else ""
-            raise ValueError(f"model: {name} {has}, which no method here extends{instead}")
+            hint = "; posenc extend --config-only extends it" if has_mrope else ""
+            raise ValueError(f"model: {name} {has}, which no method here extends{hint}")
         if not any(layer.gap is not None for layer in before.layers):
             raise ValueError(
                 f"model: the rotary module of {name} has a form that cannot be measured, so none to replace"

@@ -175,8 +175,8 @@ def _unknown_type(name: object, convention: str) -> str:
     text = f"is none of {', '.join(each for each in TYPES_OF[convention] if each != WITH_ALPHA)}, found {shown(name)}"
     readers = [engine for engine in ENGINES if normalized in TYPES_OF[engine] and normalized not in TYPES]
     if readers:
-        others = " or ".join(f"convention={engine!r}" for engine in readers)
-        text += f"; {normalized!r} is a rope type of {' and '.join(readers)}: read it with {others}"
+        conventions = " or ".join(f"convention={engine!r}" for engine in readers)
+        text += f"; {normalized!r} is a rope type of {' and '.join(readers)}: read it with {conventions}"
     if normalized in ("ntk", "ntk_aware"):
         text += "; NTK-aware scaling is 'default' with a larger base in transformers: rope_theta times "
         text += "factor^(d / (d - 2)), with d rotated channels"

@@ -186,10 +186,10 @@ def _is_no_op(attention: Any) -> bool:
 def _by_numbers(name: str, value: Any, listing: Listing, count: int) -> list[str]:
     """One kind in the layers of a list of numbers, full attention if no other is named, and another between them."""
     first, last = listing.first, count + listing.first - 1
-    listed, others = listing.names.get("listed", FULL), listing.names.get("others", LINEAR)
+    listed, unlisted = listing.names.get("listed", FULL), listing.names.get("others", LINEAR)
     if not isinstance(value, list) or not all(type(layer) is int and first <= layer <= last for layer in value):
         raise ValueError(f"{name} must be a list of numbers of layers, {first} to {last}, found {shown(value)}")
-    return [listed if layer + first in value else others for layer in range(count)]
+    return [listed if layer + first in value else unlisted for layer in range(count)]
 
 
 def _crossing(text_config: TextConfig, count: int) -> list[int]:

@@ -121,8 +121,10 @@ def _model_type(config: Config, path: tuple[str, ...]) -> str:
 
 def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
     """The key of the part that describes the text model; None where this part itself does."""
-    whole = FAMILIES.get(str(config.get("model_type")))
-    is_text_model = whole is not None and whole.rotation is not None and not whole.text_type and not path
+    outer_family = FAMILIES.get(str(config.get("model_type")))
+    is_text_model = (
+        outer_family is not None and outer_family.rotation is not None and not outer_family.text_type and not path
+    )
     for name in _TEXT_PARTS:
         part = config.get(name)
         if is_text_model and name != "text_config" and {"head_dim", "hidden_size"} & set(config):

@@ -108,11 +108,11 @@ def ask_loader(config: Config, shapes: Mapping[str, Shape]) -> Loaded:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     silent: set[str] = set()
-    plain = {key: value for key, value in copy.deepcopy(config).items() if key not in _QUANTISED}
+    unquantised = {key: value for key, value in copy.deepcopy(config).items() if key not in _QUANTISED}
     with _quiet():
         try:
             config_class: Any = CONFIG_MAPPING[config["model_type"]]
-            built = config_class.from_dict(config_class._decode_special_floats(plain))
+            built = config_class.from_dict(config_class._decode_special_floats(unquantised))
             built._attn_implementation = "eager"  # others ask for packages and devices
             tensors = {name: torch.empty(shape, dtype=torch.bfloat16, device="meta") for name, shape in shapes.items()}
             model, info = _telling(cls, silent).from_pretrained(

@@ -321,7 +321,7 @@ def evaluate(
         raise ValueError(f"depths: percentages from 0 to 100 are needed, got {shown(depths)}")
     if not 1 <= part[0] <= part[1]:
         raise ValueError(f"part: (k, n) with 1 ≤ k ≤ n is needed, got {shown(part)}")
-    asked = None if lengths is None else _check_lengths(lengths, scored)  # before a model is loaded
+    checked_lengths = None if lengths is None else _check_lengths(lengths, scored)  # before a model is loaded
     name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
     if isinstance(model, nn.Module):
         live = model
@@ -335,7 +335,7 @@ def evaluate(
     changed = any(method.name not in UNCHANGED for method in chosen_methods)
     rotations = RotaryModules(live) if changed else None
     trained = _trained(trained_length, live, rotations)
-    chosen_lengths = asked or _check_lengths((trained // 4, trained, 2 * trained), scored)
+    chosen_lengths = checked_lengths or _check_lengths((trained // 4, trained, 2 * trained), scored)
     folder = None if out is None else Path(out)
     logs = _open_logs(folder, part)
     evaluator = Evaluator(

@@ -219,8 +219,8 @@ def serving_lines(config: Config, folder: str, length: int, *, trained: bool = F
         every += [line._replace(engine=f"{line.engine}, by flags") for line in lines_of(original)]
     for line in every:
         commands = [f"    {command}" for command in line.command.split("; ") if command]
-        said = "; ".join([line.text, *line.notes])
-        lines += ["", f"{line.name}:", "", *commands, *([""] if commands else []), f"{said[0].upper()}{said[1:]}."]
+        text = "; ".join([line.text, *line.notes])
+        lines += ["", f"{line.name}:", "", *commands, *([""] if commands else []), f"{text[0].upper()}{text[1:]}."]
     if not trained:
         lines += ["", "ORIGINAL is the folder of the original model, whose weights these are."]
     return "\n".join(lines) + "\n"

@@ -40,9 +40,9 @@ def __getattr__(name: str) -> Any:
     }
     if name not in lists:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = {model_type: value for model_type, family in FAMILIES.items() if (value := lists[name](family))}
-    globals()[name] = found
-    return found
+    values = {model_type: value for model_type, family in FAMILIES.items() if (value := lists[name](family))}
+    globals()[name] = values
+    return values
 
 
 def record_of(name: str) -> Family | None:

@@ -227,14 +227,14 @@ def plan_extension(
     stay = (
         [f"{' and '.join(left)} keeps its rotation: these layers attend within a window"] if left and reaching else []
     )
-    copies, others = _copied_lengths(text_config, length, declared)
+    copies, other_lengths = _copied_lengths(text_config, length, declared)
     lengths: dict[KeyPath, Any] = {}
     if change.method != "dynamic":  # which transformers starts from the declared length
         lengths = {(key,): length for key in (length_key(text_config), *copies)}
     keys, after, respelled = _keys_that_hold(facts, changes, lengths)
     return replace(
         plan, keys=keys, after=after, method=change.method, factor=change.factor, original=change.original,
-        documented=change.documented, notes=(*change.notes, *stay, *respelled, *others),
+        documented=change.documented, notes=(*change.notes, *stay, *respelled, *other_lengths),
     )  # fmt: skip
 
 

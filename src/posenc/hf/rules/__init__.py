@@ -29,18 +29,18 @@ def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
     if is_posenc_config(facts.config):
         return facts.program_findings
     rope_blocks = [block.without(facts.reading.ignore) for block in facts.blocks]
-    found = [finding for rule in (*keys.OF_CONFIGS, *layers.OF_CONFIGS) if (finding := rule(facts)) is not None]
+    findings = [finding for rule in (*keys.OF_CONFIGS, *layers.OF_CONFIGS) if (finding := rule(facts)) is not None]
     for block in rope_blocks:
         rope = facts.as_read[block.kind]
         if rope is not None:
             case = case_of(facts, block, rope)
             where = "" if block.kind == ALL else f"{block.kind}: "
             of_rules = [each for rule in (*blocks.OF_BLOCKS, *keys.OF_BLOCKS) if (each := rule(case)) is not None]
-            found += [finding._replace(text=where + finding.text) for finding in of_rules]
-    found += keys.unread_keys(facts, rope_blocks)
+            findings += [finding._replace(text=where + finding.text) for finding in of_rules]
+    findings += keys.unread_keys(facts, rope_blocks)
     if facts.program:
-        found = [finding for finding in found if finding.alarms and finding.name not in _OF_TRANSFORMERS]
-    unique = {(finding.name, finding.key, finding.text): finding for finding in found}
+        findings = [finding for finding in findings if finding.alarms and finding.name not in _OF_TRANSFORMERS]
+    unique = {(finding.name, finding.key, finding.text): finding for finding in findings}
     return (*facts.program_findings, *unique.values())
 
 

@@ -67,10 +67,10 @@ class Line(NamedTuple):
         return f"{title(self.engine)} {self.version}".strip()
 
     def __str__(self) -> str:
-        said = "; ".join([self.text, *self.notes])
+        text = "; ".join([self.text, *self.notes])
         if not self.command:
-            return f"{self.name}: {'no. ' if self.right is False else ''}{said}"
-        return f"{self.name}: {self.command}   ({said})"
+            return f"{self.name}: {'no. ' if self.right is False else ''}{text}"
+        return f"{self.name}: {self.command}   ({text})"
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ def column_of(engine: str) -> str:
 
 def differences_of(serving: Serving, engine: str) -> tuple[str, ...]:
     """What an engine computes otherwise than a file says, as read in its code and not measured."""
-    found = getattr(_module(engine), "differences", None)
-    return () if found is None else tuple(found(serving))
+    compare = getattr(_module(engine), "differences", None)
+    return () if compare is None else tuple(compare(serving))
 
 
 def _module(engine: str) -> Any:

@@ -179,8 +179,8 @@ def block_in(convention: Convention, rope: RoPESpec, declared: int | None) -> Bl
 
 def _kept(before: Block) -> Block:
     """Keys of the file's block that say something else than the rotation, because an override replaces the block."""
-    others = ("max_position_embeddings", INTERLEAVED)  # the served length, and what the rotation says itself
-    return {key: before[key] for key in PRESERVED if before.get(key) is not None and key not in others}
+    separate = ("max_position_embeddings", INTERLEAVED)  # the served length, and what the rotation says itself
+    return {key: before[key] for key in PRESERVED if before.get(key) is not None and key not in separate}
 
 
 def _overrides(server: Server, serving: Serving, blocks: dict[str, Block | None]) -> Block:

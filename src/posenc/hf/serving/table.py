@@ -280,8 +280,8 @@ def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, one_code: 
     matching = [entry for entry in entries if names & set(entry["models"])]
     if not matching and not model_type:
         matching = [entry for entry in entries if "llama" in entry["models"]] or list(entries)
-    asked = {model for entry in entries for model in entry["models"]}
-    if not matching and one_code and len(asked) > 1 and all(entry["state"] in WRONG for entry in entries):
+    models = {model for entry in entries for model in entry["models"]}
+    if not matching and one_code and len(models) > 1 and all(entry["state"] in WRONG for entry in entries):
         matching = list(entries)
     order = ("right", "disputed", *reversed(WRONG))
     return max(matching, key=lambda entry: order.index(entry["state"]), default=None)
