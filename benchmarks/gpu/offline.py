@@ -36,8 +36,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from posenc.backends.triton import counts, decode, launch, rotation, softmax, sticks
-from posenc.backends.triton.launch import KernelVisibility, Terms
+from posenc.backends.triton import counts, decode, launch, rotation, slots, softmax, sticks
+from posenc.backends.triton.launch import KernelVisibility, Slots, Terms
+from posenc.backends.triton.terms import kerple_row, log_gates
 from posenc.dropout import Dropout
 from posenc.structure import Counts, DistanceNetwork, Sticks
 
@@ -86,7 +87,8 @@ class Cost(NamedTuple):
 def specialised(fn: Any, args: tuple[object, ...], kwargs: dict[str, Any], label: str) -> Launch:
     """What Triton's just-in-time compiler makes of a call's arguments."""
     names = [parameter.name for parameter in fn.params]
-    options = {name: kwargs[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in kwargs}
+    named = ("num_warps", "num_stages", "num_ctas", "maxnreg", "sanitize_overflow")
+    options = {name: kwargs[name] for name in named if name in kwargs} | ({"debug": True} if fn.debug else {})
     values = dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
     signature: dict[str, str] = {}
     constants: dict[tuple[int, ...], object] = {}
@@ -157,6 +159,9 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
                         plain = q[:, :, :1].detach(), k.detach(), v.detach(), terms
                         seen = torch.ones(1, 256, dtype=torch.bool)
                         decode.attend_few(*plain, width**-0.5, visibility.causal, visibility.window, seen=seen)
+                        now += ", slots"
+                        held = of_slots(visibility.window)
+                        decode.attend_few(*plain, width**-0.5, True, visibility.window, seen=seen, slots=held)
                     if width > launch.WIDEST:
                         continue
                     now = f"{TYPES[dtype]}, {width} channels, {said}"
@@ -164,11 +169,34 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
                     torch.autograd.grad(out.float().sum(), [q, k, v])
                     out = counts.attend_counts(q, k, v, Counts(table, width**-0.5), width**-0.5, visibility)
                     torch.autograd.grad(out.float().sum(), [q, k, v, table])
+                    now += ", slots"
+                    few_q, held = q[:, :, :1].detach(), of_slots(0)
+                    dropped, counted = Sticks(True, "drop"), Counts(table.detach(), width**-0.5)
+                    sticks.attend_sticks(few_q, k, v, dropped, width**-0.5, visibility, counts=held.counts)
+                    counts.attend_counts(few_q, k, v, counted, width**-0.5, visibility, held.counts)
                 for layout in ("half", "interleaved"):
                     now = f"{TYPES[dtype]}, {width} channels, {layout}"
                     cos = torch.zeros(256, width // 2)
                     rotation.rotate_queries_and_keys(q.detach(), k.detach(), cos, cos, layout)
+                    tensors, state = [t.detach()[:, :, :1] for t in (q, k, v)], torch.zeros(1, 4, 1)
+                    token = slots.Newest(
+                        *tensors[1:], torch.zeros(1, 1).long(), None, state, (cos[:1], cos[:1]), layout
+                    )
+                    kept = k.detach().clone(), v.detach().clone(), torch.zeros(1, 4, 256)
+                    slots.append(tensors[0], token, of_slots(0), *kept)
+            now = TYPES[dtype]
+            log_gates(torch.zeros(1, 1, 2048, dtype=dtype), torch.zeros(4, 2048, dtype=dtype), None)
+        for kind in ("log", "power", "bam"):
+            now = kind
+            p, a = (torch.ones(4, requires_grad=True) for _ in "pa")
+            kerple_row(p, a, None, torch.arange(256), kind, 0.01, 1e-5).sum().backward()
     return list({each.key: each for each in found}.values())
+
+
+def of_slots(window: int) -> Slots:
+    """Of a cache for 256 tokens."""
+    counts, real = torch.zeros(2, dtype=torch.int64), torch.ones(1, 256, dtype=torch.bool)
+    return Slots(counts, real, torch.zeros(1, 256, dtype=torch.int64), counts[0].clone(), window)
 
 
 def modes(width: int, dtype: torch.dtype, *, variants: bool) -> dict[str, tuple[Terms, dict[str, Any]]]:
