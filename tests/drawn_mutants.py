@@ -43,6 +43,7 @@ GOLDEN = {  # tables of golden numbers by folder
     "embedding": ("embeddings",), "positions": ("positions",),
 }  # fmt: skip
 ORACLE = "tests/fuzz/test_attention.py"
+EACH = "tests/fuzz/test_each_encoding.py"
 CACHES = "tests/fuzz/test_caches.py"
 EMBEDDINGS = "tests/fuzz/test_embeddings.py"
 CACHE_TESTS = ["layers/test_cache_editing.py", "layers/test_moving.py"]
@@ -159,9 +160,9 @@ def selections(site: Site) -> dict[str, list[str]]:
     own = [f"tests/{name}" for name in own if (tests / name).exists()]
     names = [Path(name).stem.removeprefix("test_") for name in own] if stem.startswith("_") else [stem]
     of_encoding = " or ".join(names) if folder not in ("backends", "layers", "positions", "call") else "alibi or fox"
-    oracle = {"layers": CACHES, "embedding": EMBEDDINGS}.get(folder, ORACLE)
+    oracle = {"layers": [CACHES], "embedding": [EMBEDDINGS]}.get(folder, [EACH, ORACLE])
     golden = {"golden": [f"tests/golden/test_{word}.py" for word in GOLDEN[folder]]} if folder in GOLDEN else {}
-    chosen = {"conformance": ["tests/test_conformance.py", "-k", of_encoding], "oracle": [oracle]}
+    chosen = {"conformance": ["tests/test_conformance.py", "-k", of_encoding], "oracle": oracle}
     return golden | ({"own": own} if own else {}) | chosen
 
 

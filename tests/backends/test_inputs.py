@@ -154,14 +154,3 @@ def test_a_bias_may_be_wider_than_the_call(case, backend):
     got = attention(*tensors, [bias.double()], backend=backend, **options)
     assert got.dtype == torch.float32
     assert gap(got, expected) < CLOSE
-
-
-@pytest.mark.parametrize(("rows", "queries"), [(0, 3), (2, 0)], ids=["no rows", "no queries"])
-def test_a_call_without_queries_gives_an_empty_result(rows, queries):
-    q = torch.randn(rows, 4, queries, 16)
-    k, v = (torch.randn(rows, 2, 5, width, requires_grad=True) for width in (16, 8))
-    for encodings in ([], [RoPE(16)], [ALiBi(4)], [CoPE(16, max_position=8)], [StickBreaking()]):
-        out = attention(q, k, v, encodings, q_pos=torch.arange(5 - queries, 5), k_pos=torch.arange(5))
-        assert out.shape == (rows, 4, queries, 8)
-    with pytest.raises(ValueError, match="unknown"):  # also where nothing is computed
-        attention(q, k, v, backend="unknown")

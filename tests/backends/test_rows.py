@@ -14,10 +14,8 @@ from tests.backends.tiles.compare import Largest, expect_dense
 from tests.samples import qkv
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(BLOCK + 1, BLOCK + 1), (2 * BLOCK, 150), (70, 150)])
-@pytest.mark.parametrize(
-    "name", ["nope", "t5+fox", "shaw", "rope+cope", "cope separate", "sticks own", "sticks vector", "dape"]
-)
+@pytest.mark.parametrize(("queries", "keys"), [(BLOCK + 1, BLOCK + 1), (70, 150)])
+@pytest.mark.parametrize("name", ["t5+fox", "shaw", "rope+cope rotated", "cope separate", "sticks vector", "dape"])
 def test_equals_the_definition(name, queries, keys):
     if name == "shaw" and queries > keys:
         keys = queries

@@ -113,23 +113,6 @@ def test_plain_transformers_opens_the_folder_with_the_same_logits(
     assert sin.abs().max() < 1e-6
 
 
-def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> None:
-    def run(name: str, stop: str = "none") -> dict[str, Any]:
-        def tell(line: str) -> None:
-            if line.startswith(stop):
-                raise KeyboardInterrupt
-
-        (tmp_path / name).mkdir(exist_ok=True)
-        model = drop(small(), text(), TARGET, recipe=SHORT, work=tmp_path / name, progress=tell).model
-        return dict(model.named_parameters())
-
-    uninterrupted = run("whole")
-    with pytest.raises(KeyboardInterrupt):
-        run("parts", "step 2")
-    resumed = run("parts")
-    assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
-
-
 def test_the_temperature_with_the_lowest_loss_is_taken(tmp_path: Path) -> None:
     lines: list[str] = []
     recipe = Recipe(steps=1, warmup=0, tokens=TARGET)  # of which a row has the original length at most
