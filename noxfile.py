@@ -23,7 +23,8 @@ CORE = [f"tests/{part}" for part in (
     "test_arguments.py", "test_catalogue.py", "test_causal_only.py", "test_conformance.py", "test_refusals.py",
     "test_figures.py", "test_functional.py", "test_magnitudes.py", "test_factory_kwargs.py",
     "test_recommend.py", "test_schedule.py", "test_without_float64.py", "backends", "bias", "embedding", "explorer",
-    "frequencies", "golden", "layers", "positions", "rotary", "score", "search", "weight",
+    "frequencies", "fuzz/test_attention.py", "fuzz/test_each_encoding.py", "golden", "layers", "positions", "rotary",
+    "score", "search", "weight",
 )]  # fmt: skip
 # Of them, what asks for no fused kernel and no whole graph: the lowest torch lacks both (CONTRIBUTING.md).
 LOWEST = [

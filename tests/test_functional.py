@@ -8,7 +8,6 @@ import torch
 from posenc import RoPE, YaRN
 from posenc.frequencies import MultiScale
 from posenc.functional import position_embeddings, rotary_embedding, rotate
-from posenc.positions import from_cu_seqlens
 from posenc.testing import Case
 from tests.golden import load
 
@@ -92,39 +91,6 @@ def test_position_embeddings_keep_gain_length_and_dtype() -> None:
         position_embeddings(RoPE(16), torch.arange(5))
     with pytest.raises(ValueError, match="base"):
         position_embeddings(RoPE(16, scaling=MultiScale(4)), ids)
-
-
-def flash_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """flash-attention's ``apply_rotary_emb`` on its varlen layout, by definition: each document from position 0.
-
-    x (total, heads, dim), cos and sin (positions, pairs); halves, further channels pass through.
-    """
-    documents = []
-    for start, stop in zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True):
-        document, pairs = x[start:stop].double(), cos.shape[-1]
-        a, b, rest = document.split([pairs, pairs, x.shape[-1] - 2 * pairs], -1)
-        c, s = (t[: stop - start, None].double() for t in (cos, sin))
-        documents.append(torch.cat([a * c - b * s, b * c + a * s, rest], -1))
-    return torch.cat(documents)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("heads", [3, 64])
-@pytest.mark.parametrize("rotary_dim", [16, 12])
-def test_packed_tokens_before_heads(dtype, heads, rotary_dim):
-    torch.manual_seed(0)
-    cu_seqlens = torch.tensor([0, 5, 6, 300])
-    rope, x = RoPE(16, rotary_dim=rotary_dim), torch.randn(300, heads, 16).to(dtype)
-    table = rope.table(torch.arange(300))
-    expected = flash_rotary(x, *table, cu_seqlens)
-    positions = from_cu_seqlens(cu_seqlens)
-    rotated = rotate(rope, x, positions, token_axis=-3)
-    assert rotated.dtype == dtype
-    assert rotated.is_contiguous()
-    torch.testing.assert_close(rotated.double(), expected, rtol=0, atol=1e-6 if dtype == torch.float32 else 2e-2)
-    assert torch.equal(rotated, rope.rotate(x, rope.table(positions), token_axis=-3))
-    by_heads = rope.rotate(x.transpose(0, 1)[None], rope.table(positions))[0].transpose(0, 1)
-    torch.testing.assert_close(rotated, by_heads, rtol=0, atol=1e-6 if dtype == torch.float32 else 2e-2)
 
 
 def test_every_rotation_takes_tokens_before_heads():

@@ -18,7 +18,7 @@ from tests.samples import few_spectra, gap
 
 DIM, HEADS, LENGTH = 32, 4, 12
 CLOSE = 2e-5
-HOLES = {"left": [(0, 4)], "right": [(8, 12)], "middle": [(3, 5), (8, 10)]}
+HOLES = {"left": [(0, 4)], "middle": [(3, 5), (8, 10)]}
 
 
 def layer(*encodings, **options) -> SelfAttention:
