@@ -34,15 +34,6 @@ def test_grid_runs_row_by_row():
 
 
 @bounded
-@given(sizes, st.integers(1, 9))
-def test_spaced_is_linspace(size, trained):
-    got = positions.spaced(grid(*size).double(), size, trained).view(*size, 2)
-    rows, columns = (torch.linspace(0, n / trained, n, dtype=torch.float64) for n in size)
-    assert gap(got[:, 0, 0], rows) < 1e-15
-    assert gap(got[0, :, 1], columns) < 1e-15
-
-
-@bounded
 @given(sizes)
 def test_corners_are_linspace(size):
     """Perceiver's coordinates."""
@@ -61,18 +52,6 @@ def test_nearest_is_interpolates(size, old):
         assert torch.equal(at @ torch.tensor([old[1], 1]), F.interpolate(table, size=size).flatten().long())
     marked = positions.nearest(positions.with_prefix(grid(*size), 2), size, onto=old)
     assert torch.equal(marked, positions.with_prefix(at, 2))
-
-
-@bounded
-@given(sizes)
-def test_centres_of_patches(size):
-    half = (grid(*size).double() + 0.5) / torch.tensor(size)
-    assert gap(positions.centred(grid(*size).double(), size), half) < 1e-15
-    assert gap(positions.signed(grid(*size).double(), size), 2 * half - 1) < 1e-15
-    assert gap(positions.signed(grid(*size), size), 2 * half - 1) < 1e-7
-    for per, full in (("min", min(size)), ("max", max(size))):
-        expected = (2 * grid(*size).double() + 1) / full - 1
-        assert gap(positions.signed(grid(*size).double(), size, per=per), expected) < 1e-15
 
 
 @bounded

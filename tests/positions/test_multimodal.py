@@ -10,7 +10,6 @@ import torch
 from posenc.diffusion import latents
 from posenc.positions import (
     HOPE_STRIDES,
-    Audio,
     Circle,
     Image,
     Text,
@@ -24,13 +23,6 @@ from tests.samples import gap
 ROW = [Text(3), Image(2, 5), Text(1), Image(3, 1), Text(2)]
 COUNTED: tuple[Design, ...] = ("mrope", "mrope-i", "mhrope", "omnirope", "ilrope", "mm-rope", "videorope", "hope")
 ALL: tuple[Design, ...] = (*COUNTED, "circlerope", "v2pe")
-
-
-@pytest.mark.parametrize("design", ALL)
-def test_text_alone_counts_on_all_axes(design):
-    expected = torch.arange(7)[:, None].expand(7, 3)
-    assert torch.equal(multimodal([Text(4), Audio(3)], design=design).long(), expected)
-    assert multimodal([], design=design).shape == (0, 3)
 
 
 @pytest.mark.parametrize("design", ALL)

@@ -48,12 +48,6 @@ def test_frame_rates(seconds, rate, expected):
     assert row[5].tolist() == [expected[-1] + 1] * 3
 
 
-def test_frames_as_pictures():
-    uneven = stream([Video(3, 1, 2, between=(1, 4))], family="qwen3-vl")
-    apart = stream([Image(1, 2), Text(1), Image(1, 2), Text(4), Image(1, 2)], family="qwen3-vl")
-    assert torch.equal(uneven, apart)
-
-
 @bounded
 @given(parts, st.sampled_from(FAMILIES))
 def test_parts_begin_where_all_before_them_ends(parts, family):
