@@ -87,16 +87,6 @@ def qkv(
     return tensors[0], tensors[1], tensors[2]
 
 
-def run_or_none(q: Tensor, k: Tensor, v: Tensor, encodings: list, **call: object) -> Tensor | None:
-    """The result of a call by a backend's name; None where that backend says that it cannot serve it."""
-    try:
-        return attention(q, k, v, encodings, **call)
-    except ValueError as error:
-        if "cannot serve this call" not in str(error):
-            raise
-    return None
-
-
 def weights(q: Tensor, k: Tensor, encodings: list, **options: object) -> Tensor:
     """The attention weights ``(batch, heads, queries, keys)``, read off by values that are the identity."""
     identity = torch.eye(k.shape[2], dtype=k.dtype).expand(k.shape[0], k.shape[1], -1, -1)

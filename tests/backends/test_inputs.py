@@ -7,33 +7,16 @@ import torch
 
 from posenc import ALiBi, Encoding, ForgetGate, RoPE, T5Bias, attention, create_encoding
 from posenc.catalogue import CATALOGUE
-from posenc.positions import after, zigzag
+from posenc.positions import after
 from posenc.score import CoPE, Shaw
 from posenc.weight import StickBreaking
 from tests.samples import BACKENDS, gap, qkv
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-ENCODINGS = [[], [RoPE(8)], [ALiBi(4)], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)]]
-EACH_LIST = pytest.mark.parametrize("encodings", ENCODINGS, ids=["nope", "rope", "alibi", "rope+t5"])
 CLOSE = 1e-5
 
 
 class TestOrder:
-    @EACH_BACKEND
-    @EACH_LIST
-    @pytest.mark.parametrize("world", [1, 2, 3])
-    def test_zigzag_shards_give_the_rows_of_one_process(self, world, encodings, backend):
-        q, k, v = qkv(queries=12)
-        expected = attention(q, k, v, encodings, backend=backend)
-        shards = [zigzag(12, rank, world) for rank in range(world)]
-        k_pos = torch.cat(shards)  # keys gathered from all ranks lie in the order of the ranks
-        for shard in shards:
-            got = attention(
-                q[:, :, shard], k[:, :, k_pos], v[:, :, k_pos], encodings,
-                q_pos=shard, k_pos=k_pos, causal="positions", backend=backend,
-            )  # fmt: skip
-            assert gap(got, expected[:, :, shard]) < CLOSE
-
     @pytest.mark.parametrize("name", [n for n, e in CATALOGUE.items() if "shuffled_positions" in e.exempt])
     def test_shuffled_keys_are_refused_by_what_goes_by_the_order_of_tokens(self, name):
         (q, k, v), x = qkv(), torch.randn(2, 6, 32)

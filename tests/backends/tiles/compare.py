@@ -228,10 +228,6 @@ def expect_dense(
     """A backend gives the values and gradients of the definition, in float64."""
     encodings = build_encodings(recipe) if isinstance(recipe, str) else recipe
     tensors = called(queries, keys, batch=2 if max(queries, keys or 0) < 200 else 1)
-    for name in ("mask", "segments"):  # of as many rows
-        inputs = options.get(name)
-        if isinstance(inputs, Tensor) and inputs.ndim == {"mask": 4, "segments": 2}[name]:
-            options[name] = inputs[: len(tensors[0])]
     expect_same_as_dense(encodings, tensors, backend=backend, **options)
 
 
@@ -251,12 +247,16 @@ def errors(
     }
 
 
-class Inside(TorchDispatchMode):
-    """A dispatch mode that looks inside this library's operators, which are one operation to others."""
+class Largest(TorchDispatchMode):
+    """The largest storage that any operation returned, in elements; views of a small one count as small.
+
+    It looks inside this library's operators, which are one operation to other modes.
+    """
 
     INSIDE: ClassVar = {
         "posenc::attend_tiled": operator._forward, "posenc::attend_tiled_backward": operator._backward
     }  # fmt: skip
+    elements = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         inside = self.INSIDE.get(func._schema.name)
@@ -264,29 +264,6 @@ class Inside(TorchDispatchMode):
             with self:
                 return inside(*args, **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
-        self.note(func, [t for t in tree_leaves(out) if isinstance(t, Tensor)])
+        stored = [t.untyped_storage().nbytes() // t.element_size() for t in tree_leaves(out) if isinstance(t, Tensor)]
+        self.elements = max(self.elements, *stored, 0)
         return out
-
-    def note(self, func, tensors: list[Tensor]) -> None:
-        raise NotImplementedError
-
-
-class Largest(Inside):
-    """The largest storage that any operation returned, in elements; views of a small one count as small."""
-
-    elements = nbytes = 0
-
-    def note(self, func, tensors: list[Tensor]) -> None:
-        for t in tensors:
-            nbytes = t.untyped_storage().nbytes()
-            self.elements, self.nbytes = max(self.elements, nbytes // t.element_size()), max(self.nbytes, nbytes)
-
-
-class Products(Inside):
-    """The number of elements in results of matrix products."""
-
-    elements = 0
-
-    def note(self, func, tensors: list[Tensor]) -> None:
-        if func._schema.name.removeprefix("aten::") in ("bmm", "mm", "addmm", "baddbmm", "addmm_", "baddbmm_"):
-            self.elements += sum(t.numel() for t in tensors)
