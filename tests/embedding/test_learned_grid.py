@@ -16,16 +16,11 @@ def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
     return LearnedGrid(dim, size=size, prefix=prefix, init_std=1.0, **options).to(dtype)
 
 
-def stretched(old, new, offset=0.0, dtype=torch.float64):
-    """Coordinates, in patches of an old grid, of the patches of a new one over the same image."""
-    return aligned(grid(*new).to(dtype), new, old, offset=offset)
-
-
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 @pytest.mark.parametrize(("old", "new"), [((5,), (8,)), ((7,), (3,)), ((4, 9), (6, 6)), ((3, 5), (2, 11))])
 def test_resizing_and_reading_between_rows_agree(old, new, mode):
     encoding = random_grid(old, interpolation=mode)
-    positions = stretched(old, new)
+    positions = aligned(grid(*new).double(), new, old)  # of a new grid, in patches of the old one
     read = encoding.encode(positions.squeeze(-1) if len(old) == 1 else positions)
     assert gap(read, encoding.resized(new).table) < 1e-12
     if len(old) == 2:

@@ -37,9 +37,8 @@ def rotate_(x, cos, sin, layout):
     return rope_of(x.shape[-1], 2 * cos.shape[-1], layout).rotate_(x, (cos, sin))
 
 
-def tables(tokens, pairs, dtype=torch.float32, heads=None):
-    shape = (tokens, pairs) if heads is None else (heads, tokens, pairs)
-    angle = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
+def tables(tokens, pairs, dtype=torch.float32):
+    angle = torch.randn(tokens, pairs, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from posenc import ALiBi, attention, create_encoding
+from posenc import ALiBi, Context, attention, create_encoding
 from posenc.bias import FIRE, KERPLE
 from posenc.score.dape import DAPE
 from tests.samples import gap, qkv
 
 
-def spread(built: DAPE) -> DAPE:
-    """The same with a network that matters, in float64."""
-    source = torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for parameter in built.double().parameters():
-            parameter.copy_(torch.rand(parameter.shape, generator=source, dtype=torch.float64))
-    return built
-
-
-def context(q, k, mask=None):
-    from posenc import Context
-
-    at = torch.arange(k.shape[2])
-    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask)
-
-
 def test_hidden_pairs_stay_finite_and_change_nothing():
-    built = spread(DAPE(ALiBi(4)))
+    built, at = DAPE(ALiBi(4)).double(), torch.arange(300)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.uniform_()
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 3, 300, dtype=torch.float64))
     mask = torch.rand(3, 300, generator=torch.Generator().manual_seed(2)) < 0.5
     mask[1] = False
     out = attention(q, k, v, [built], mask=mask, causal=False)
-    assert built(q @ k.mT, context(q, k)).isfinite().all()
+    assert built(q @ k.mT, Context(q, k, k, at[-3:], at, 1.0)).isfinite().all()
     assert not out[:, :, 1].any()
     assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, *built.parameters()]))
     keep = mask[0]
-    at = torch.arange(300)
     few = attention(q[:, :, :1], k[:, :, keep], v[:, :, keep], [built], q_pos=at[-3:-2], k_pos=at[keep], causal=False)
     assert gap(out[:, :, :1], few) < 1e-12
 

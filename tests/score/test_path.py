@@ -14,31 +14,30 @@ from tests.samples import gap, qkv
 DIM, HEADS, WIDTH = 16, 4, 4
 
 
-def directions(batch=2, num_kv_heads=2, keys=7, width=WIDTH) -> tuple[torch.Tensor, torch.Tensor]:
+def directions(keys: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Unit vectors and betas in (0, 2)."""
     source = torch.Generator().manual_seed(4)
-    w = F.normalize(torch.randn(batch, num_kv_heads, keys, width, generator=source, dtype=torch.float64), dim=-1)
-    return w, 2 * torch.rand(batch, num_kv_heads, keys, generator=source, dtype=torch.float64)
+    w = F.normalize(torch.randn(1, 1, keys, WIDTH, generator=source, dtype=torch.float64), dim=-1)
+    return w, 2 * torch.rand(1, 1, keys, generator=source, dtype=torch.float64)
 
 
 def by_the_formula(q, k, w, beta) -> torch.Tensor:
-    """A_ij = q_i · H_i … H_{j+1} · k_j for the last queries; later keys as they are."""
-    queries, keys = q.shape[2], k.shape[2]
-    out = torch.zeros(*q.shape[:3], keys, dtype=q.dtype)
-    for b, h, row, j in torch.cartesian_prod(*(torch.arange(n) for n in out.shape)).tolist():
-        g, i, vector = h * k.shape[1] // q.shape[1], row + keys - queries, q[b, h, row]
-        for t in range(i, j, -1):
-            vector = vector - beta[b, g, t] * (vector @ w[b, g, t]) * w[b, g, t]
-        out[b, h, row, j] = vector @ k[b, g, j]
-    return out
+    """A_ij = q_i · H_i … H_{j+1} · k_j of the last query."""
+    out = []
+    for j in range(k.shape[2]):
+        vector = q[:, :, -1]
+        for t in range(k.shape[2] - 1, j, -1):
+            vector = vector - beta[:, :, t, None] * (vector * w[:, :, t]).sum(-1, keepdim=True) * w[:, :, t]
+        out.append((vector * k[:, :, j]).sum(-1))
+    return torch.stack(out, -1).unsqueeze(2)
 
 
 def test_blocks_follow_on_from_each_other():
     """Over several blocks of tokens, the newest row equals the products written out, and the last 60 tokens give
     among themselves what they give in one block, with the gradients."""
     q, k, _ = (t.requires_grad_() for t in qkv(1, 2, 130, 130, WIDTH, num_kv_heads=1, dtype=torch.float64))
-    w, beta = (t.requires_grad_() for t in directions(1, 1, 130))
-    last = (q[:, :, -1:] @ k.mT - by_the_formula(q.detach()[:, :, -1:], k.detach(), w.detach(), beta.detach())).detach()
+    w, beta = (t.requires_grad_() for t in directions(130))
+    last = (q[:, :, -1:] @ k.mT - by_the_formula(q.detach(), k.detach(), w.detach(), beta.detach())).detach()
     for queries in (130, 70, 1):
         several = reflected(q[:, :, -queries:], k, w, beta)
         assert gap(several.detach()[:, :, -1:], last) < 1e-11
@@ -50,15 +49,11 @@ def test_blocks_follow_on_from_each_other():
         assert all(gap(a, b) < 1e-9 for a, b in zip(*grads, strict=True))
 
 
-def lively(*, rank: int | None = 3, conv: int = 3, num_kv_heads: int = 2) -> PaTH:
-    torch.manual_seed(0)
-    return PaTH(DIM, head_dim=WIDTH, num_kv_heads=num_kv_heads, rank=rank, conv=conv, init_std=0.7)
-
-
 def test_what_a_cache_must_keep_under_a_window():
     """`Scope.look_back` tokens before the oldest key in sight, and not one fewer."""
     for conv in (1, 2, 3, 5):
-        encoding, window = lively(conv=conv).double(), 4
+        torch.manual_seed(0)
+        encoding, window = PaTH(DIM, head_dim=WIDTH, num_kv_heads=2, rank=3, conv=conv, init_std=0.7).double(), 4
         q, k, v = qkv(1, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(1, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
         full = attention(q, k, v, [encoding], x=x, window=window)[:, :, -1:]
