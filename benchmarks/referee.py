@@ -200,6 +200,17 @@ def recorded_configs(folder: Path) -> dict[str, list[str]]:
     return printed
 
 
+def with_option(made: Callable[..., None], today: str, before: str) -> Callable[..., None]:
+    """A constructor that takes an option by today's name too."""
+
+    def make(self: Any, *args: Any, **options: Any) -> None:
+        if today in options:
+            options[before] = options.pop(today)
+        made(self, *args, **options)
+
+    return make
+
+
 def with_todays_names() -> None:
     """Give an installation of before a renaming today's names, as far as `tests.fuzz` uses them."""
     import posenc
@@ -229,6 +240,8 @@ def with_todays_names() -> None:
         score.XPos = rotary.XPos
     adapted = score.DAPE
     score.DAPE = lambda bias, **options: adapted(bias, bias.num_heads, **options)
+    for kind, today, before in ((score.RePo, "hidden", "mid"), (score.TokenRelativeBias, "max_distance", "extent")):
+        kind.__init__ = with_option(kind.__init__, today, before)
 
 
 def record(part: str, first: int, count: int, folder: Path, configs: Path | None) -> None:
