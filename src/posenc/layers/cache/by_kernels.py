@@ -96,7 +96,8 @@ def _call(
     softcap: float | None,
 ) -> AttentionCall | None:
     """The call over all slots, as if their positions counted; None where that is another call than this one."""
-    left, states = list[Encoding](), list[Tensor | None]()
+    left: list[Encoding] = []
+    states: list[Tensor | None] = []
     for encoding, name in zip(encodings, cache._states, strict=True):
         if isinstance(encoding, RotaryEncoding):
             if not new.rotated:
