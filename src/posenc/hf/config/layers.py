@@ -81,7 +81,8 @@ def layer_kinds(text_config: TextConfig) -> list[str]:
         return [pattern.full_is if kind == FULL else kind for kind in kinds]
     blocks = text_config.get("block_configs")  # Nemotron-NAS: each layer with the attention that a search left it
     if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks):
-        return ["mlp" if _is_no_op(block.get("attention")) else FULL for block in blocks]
+        without = [block["attention"] if isinstance(block.get("attention"), dict) else {} for block in blocks]
+        return ["mlp" if part.get("no_op") or part.get("replace_with_linear") else FULL for part in without]
     if pattern.listing is not None and (listed := _listed(text_config, pattern.listing, count)) is not None:
         return listed
     if count is None or pattern.only_listed:
@@ -135,7 +136,9 @@ def _listed(text_config: TextConfig, listing: Listing, count: int | None) -> lis
     if value is None and (listing.default is None or listing.form == "period"):
         return None
     if listing.form == "letters":
-        return _by_letters(name, value, listing)
+        if not isinstance(value, str) or set(value) - set(listing.names):
+            raise ValueError(f"{name} must be a string of the letters {''.join(listing.names)}, found {shown(value)}")
+        return [listing.names[letter] for letter in value]
     if listing.form == "spans":
         return _by_spans(name, value, listing)
     if count is None:
@@ -150,12 +153,6 @@ def _listed(text_config: TextConfig, listing: Listing, count: int | None) -> lis
         text = f"must be an integer from 0 below {listing.key} = {period}, found {shown(offset)}"
         raise ValueError(f"{text_config.key_path(listing.offset_key)} {text}")
     return [FULL if layer % period == offset else LINEAR for layer in range(count)]
-
-
-def _by_letters(name: str, value: Any, listing: Listing) -> list[str]:
-    if not isinstance(value, str) or set(value) - set(listing.names):
-        raise ValueError(f"{name} must be a string of the letters {''.join(listing.names)}, found {shown(value)}")
-    return [listing.names[letter] for letter in value]
 
 
 def _by_spans(name: str, value: Any, listing: Listing) -> list[str]:
@@ -177,10 +174,6 @@ def _by_codes(name: str, value: Any, listing: Listing, count: int) -> list[str]:
         codes = ", ".join(map(str, listing.names))
         raise ValueError(f"{name} must be a list of {codes}, one for each of {count} layers, found {shown(value)}")
     return [listing.names[code] for code in value[:count]]
-
-
-def _is_no_op(attention: Any) -> bool:
-    return isinstance(attention, dict) and bool(attention.get("no_op") or attention.get("replace_with_linear"))
 
 
 def _by_numbers(name: str, value: Any, listing: Listing, count: int) -> list[str]:

@@ -20,6 +20,7 @@ from posenc.hf.config.text_config import (
     length_key,
 )
 from posenc.hf.config.write import SHARES, places
+from posenc.hf.families.family import Order
 from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.sources.load import dotted
 
@@ -70,7 +71,9 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
     )
     if rotation.SECTION not in values:
         return rope
-    return rotation.shared_out(rope, values, text_config.rotation)
+    family, interleaved = text_config.rotation, values.get(rotation.INTERLEAVED)
+    order: Order = family.order if family.sections is not None else "interleaved" if interleaved else "chunked"
+    return rotation.with_sections(rope, tuple(values[rotation.SECTION]), order)
 
 
 def layout_of(text_config: TextConfig) -> Layout:

@@ -204,7 +204,7 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
     if not block and family.nested:
         return [_default_part(text_config, kind) for kind in _defaults_of_nested(text_config)]
     rotating = _flat_part(text_config, homes, SLIDING if kinds_without_rope(text_config) else ALL)
-    if family.null_base and _base_is_null(rotating):
+    if family.null_base and "rope_theta" in rotating.sources and "rope_theta" not in (rotating.values or {}):
         return [RopeBlock(ALL, None)]
     if not (text_config.known or rotating.sources):
         raise NotReadError(
@@ -236,10 +236,6 @@ def _homes(text_config: TextConfig) -> list[str]:
             f"and {shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the block that is meant"
         )
     return homes
-
-
-def _base_is_null(rope_block: RopeBlock) -> bool:
-    return "rope_theta" in rope_block.sources and "rope_theta" not in (rope_block.values or {})
 
 
 def _agree(new: Config, old: Config) -> bool:

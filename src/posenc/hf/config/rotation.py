@@ -37,19 +37,11 @@ def text_rope(rope: Rotation) -> RoPESpec:
     return rope.rope if isinstance(rope, MRoPESpec) else rope
 
 
-def shared_out(rope: RoPESpec, values: Block, family: RotationRules) -> Rotation:
-    """The rotation of a checked block with sections."""
-    order: Order = "interleaved" if values.get(INTERLEAVED) else "chunked"
-    if family.sections is not None:
-        order = family.order
-    return _of(rope, tuple(values[SECTION]), order)
-
-
 def with_axes_of(rope: RoPESpec, old: Rotation) -> Rotation:
     """The same rotation with its pairs assigned to axes as in ``old``."""
     if isinstance(old, MRoPESpec) and old.has_own_order:
         return MRoPESpec(**{**rope.arguments(), "order": old.order(), "axes": old.axes})
-    return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPESpec) else rope
+    return with_sections(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPESpec) else rope
 
 
 def order_of(rope: MRoPESpec) -> Order:
@@ -114,7 +106,8 @@ def counts(rope: MRoPESpec) -> list[int]:
     return [rope.order().count(axis) for axis in range(rope.axes)]
 
 
-def _of(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPESpec:
+def with_sections(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPESpec:
+    """The M-RoPE whose pairs are those of a rotation, dealt out in sections."""
     return MRoPESpec(
         rope.head_dim,
         sections=sections,

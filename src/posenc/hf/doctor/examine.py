@@ -64,7 +64,7 @@ def examine(
     path = Path(source) if isinstance(source, str | Path) else None
     name = "configuration" if isinstance(source, Mapping) else str(path or type(source).__name__)
     folder = path if path is not None and path.is_dir() else None
-    if folder is not None and is_adapter(folder):
+    if folder is not None and (folder / ADAPTER).is_file() and not (folder / CONFIG).exists():
         return _of_adapter(folder)
     config = load_config(source)
     read, findings = read_or_finding(config)
@@ -128,11 +128,6 @@ def coverage(
     if has_remote_code(config):
         not_checked.append("code of the folder's own (auto_map)")
     return checked, not_checked
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter alone, and the config lies with its base."""
-    return (folder / ADAPTER).is_file() and not (folder / CONFIG).exists()
 
 
 def _of_adapter(folder: Path) -> Report:

@@ -147,12 +147,9 @@ def _base_of(theta: list[float]) -> float | None:
     if not _close(theta, [exact**-step for step in steps]):
         return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
-    return next((base for base in rounded if base > 0 and _is_base(theta, base)), exact)
-
-
-def _is_base(theta: list[float], base: float) -> bool:
-    """Whether geometric frequencies of a base are these, within half the tolerance."""
-    return all(
-        abs(number - base ** -(pair / len(theta))) <= _SAVED_TOLERANCE / 2 * number + _STEP / 2
-        for pair, number in enumerate(theta)
-    )
+    for base in rounded:  # the roundest within half the tolerance
+        if all(
+            abs(a - base**-step) <= _SAVED_TOLERANCE / 2 * a + _STEP / 2 for a, step in zip(theta, steps, strict=True)
+        ):
+            return base
+    return exact

@@ -45,18 +45,14 @@ class Weights:
             self.by_file[path.name] = tensors
             self.entries |= tensors
         self.shapes: dict[str, tuple[int, ...]] = {name: entry.shape for name, entry in self.entries.items()}
-        for path in [] if self.files else _pickled(folder):
+        single = folder / "pytorch_model.bin"
+        pickled = [single] if single.exists() else sorted(folder.glob("pytorch_model-*.bin"))
+        for path in [] if self.files else pickled:
             try:
                 self.shapes |= _shapes_in(path)
                 self.files.append(path.name)
             except Exception as error:  # an archive of torch can be damaged in any way
                 self.unread.append(f"{path.name} ({printable(str(error).splitlines()[0])[:100]})")
-
-
-def _pickled(folder: Path) -> list[Path]:
-    """The pickled weights that transformers would load."""
-    single = folder / "pytorch_model.bin"
-    return [single] if single.exists() else sorted(folder.glob("pytorch_model-*.bin"))
 
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:

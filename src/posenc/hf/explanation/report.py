@@ -279,13 +279,8 @@ def _encodings(config: RopeConfig) -> list[Facts]:
         where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
         text = f"attached by posenc{where}: {attached.words}, in the place of its own rotation or learned positions"
         schemes = (SchemeFacts(text), *schemes)
-    return [*map(_scheme, schemes)]
-
-
-def _scheme(scheme: SchemeFacts) -> Facts:
-    """An encoding as plain values, "posenc" the call that builds it."""
-    values = scheme._asdict()
-    return {"text": values.pop("text"), "posenc": values.pop("builds") or None, **values}
+    values = [scheme._asdict() for scheme in schemes]
+    return [{"text": value.pop("text"), "posenc": value.pop("builds") or None, **value} for value in values]
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:

@@ -56,7 +56,8 @@ def rewrite(source: Path, target: Path, rope: RotationChange, *, replace: bool) 
     _check_place(source, target, check_flag("replace", replace))
     old = reader_of(source)
     metadata = metadata_of(source)
-    _check_whole(source, metadata)
+    if (parts := metadata.get("split.count") or 1) > 1:
+        raise ValueError(f"{source} is one of {parts} parts; join them first: llama-gguf-split --merge")
     before = read_rope(metadata)
     if isinstance(rope, Rotation | Mapping):
         after = before.with_rope(rope)
@@ -88,12 +89,6 @@ def _check_place(source: Path, target: Path, replace: bool) -> None:
     if target.exists() and not replace:
         what = "is the original itself" if target.samefile(source) else "exists"
         raise ValueError(f"target: {target} {what}; choose another name, or ask for it to be replaced")
-
-
-def _check_whole(source: Path, metadata: Mapping[str, Any]) -> None:
-    parts = metadata.get("split.count") or 1
-    if parts > 1:
-        raise ValueError(f"{source} is one of {parts} parts; join them first: llama-gguf-split --merge")
 
 
 def _effective(metadata: Mapping[str, Any], changes: GGUFChanges) -> GGUFChanges:

@@ -600,17 +600,12 @@ def version_5_spelling(case: Case) -> Finding | None:
 
 
 def _both_spellings(read: Read) -> Config | None:
-    both = _keys_of_version(read, 4)
+    both = _one_version(read, 4)
     return both and {key: value for key, value in both.items() if key != "rope_parameters"}
 
 
-def _one_version(read: Read) -> Config | None:
+def _one_version(read: Read, version: int = 5) -> Config | None:
     """Keys that the other version of transformers reads."""
-    return _keys_of_version(read, 5)
-
-
-def _keys_of_version(read: Read, version: int) -> Config | None:
-    """Keys of another version of transformers that mean the same."""
     try:
         return changed_keys(read, read.to_config(version=version))
     except ValueError:

@@ -147,8 +147,10 @@ def levels_differ(facts: ModelFacts) -> Finding | None:
     where = ".".join(text.path)
     for key in (*BLOCKS, "rope_theta", "max_position_embeddings", "sliding_window", "partial_rotary_factor"):
         outer, inner = facts.config.get(key), text.get(key)
-        if outer in (None, {}) or outer == inner or not _concerns_text(key, outer) or _about_equal(outer, inner):
+        if outer in (None, {}) or outer == inner or not _concerns_text(key, outer):
             continue
+        if is_count(outer, TOKENS) and is_count(inner, TOKENS) and 0.9 < outer / inner < 1.1:
+            continue  # as 128,000 and 131,072 in Qwen2.5-VL as published
         if inner is None and (key not in BLOCKS or _has_type(text, outer)):
             continue  # left over from an older layout, and transformers' default of the part may agree
         has = "is missing there" if inner is None else f"is {shown(inner)} there"
@@ -166,11 +168,6 @@ def _has_type(text: TextConfig, outer: Any) -> bool:
     blocks += [inner for block in blocks for inner in block.values() if isinstance(inner, dict)]
     of_outer = outer.get("rope_type", outer.get("type")) if isinstance(outer, dict) else None
     return any(block.get("rope_type", block.get("type")) == of_outer for block in blocks)
-
-
-def _about_equal(outer: Any, inner: Any) -> bool:
-    """Whether two lengths are within 10 % of each other, as 128,000 and 131,072 in Qwen2.5-VL as published."""
-    return is_count(outer, TOKENS) and is_count(inner, TOKENS) and 0.9 < outer / inner < 1.1
 
 
 def _concerns_text(key: str, value: Any) -> bool:

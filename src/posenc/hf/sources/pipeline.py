@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from posenc.hf.limits import FILE_BYTES
 from posenc.input_files import UnreadableFileError, path_text, read_json
@@ -27,11 +26,8 @@ def parts_of(index: Path) -> dict[str, str]:
     content = read_json(index, FILE_BYTES)
     if not isinstance(content, Mapping):
         raise UnreadableFileError(f"{path_text(index)} must hold a JSON object, found a {type(content).__name__}")
-    return {name: value[1] for name, value in content.items() if _is_part(value)}
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(entry, str) for entry in value)
+    pairs = {name: value for name, value in content.items() if isinstance(value, list) and len(value) == 2}
+    return {name: value[1] for name, value in pairs.items() if all(isinstance(entry, str) for entry in value)}
 
 
 def transformers_of(parts: Mapping[str, str]) -> list[str]:
