@@ -43,10 +43,9 @@ def line_of(record: dict[str, Any]) -> str:
         return f"{record['status']:<12}{record['what']}" + (f": {record['fault']}" if record["fault"] else "")
     if record["status"] != "timed":
         return f"{record['what']:<40}{record['status']}"
+    flops, moved = record.get("flops_per_second"), record.get("bytes_per_second")
     cells = [f"device {record['device_seconds'] * 1e3:9.3f} ms", f"host {record['host_seconds'] * 1e3:8.3f} ms"]
-    if "flops_per_second" in record:
-        cells.append(f"{record['flops_per_second'] / 1e12:7.1f} TFLOP/s")
-    if "bytes_per_second" in record:
-        cells.append(f"{record['bytes_per_second'] / 1e9:8.1f} GB/s")
+    cells.append(" " * 15 if flops is None else f"{flops / 1e12:7.1f} TFLOP/s")  # as wide, so that columns stay
+    cells.append(" " * 13 if moved is None else f"{moved / 1e9:8.1f} GB/s")
     cells.append(record.get("backend", ""))
     return f"{record['what']:<40}{'  '.join(cells)}".rstrip()
