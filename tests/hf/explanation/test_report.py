@@ -104,6 +104,13 @@ def test_text_of_a_scaled_model() -> None:
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e6}
 
 
+def test_what_is_suspicious_comes_before_the_numbers() -> None:
+    config = {"model_type": "qwen3", "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 8192}
+    block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+    text = as_text(read_rope({**config, "rope_paramters": block}))
+    assert 0 < text.index("rope_paramters") < text.index("meant for")
+
+
 def test_presets() -> None:
     for name, config in PRESETS.items():
         convention = "vllm" if name.startswith("vllm") else "transformers"

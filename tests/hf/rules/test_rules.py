@@ -262,6 +262,13 @@ def test_what_decides_nothing_is_no_alarm(what: str) -> None:
         (misspelt(QWEN_3, "rope_theta", "rope_thta"), QWEN_3),
         (misspelt(QWEN_3, "max_position_embeddings", "max_position_embedings"), QWEN_3),
         (
+            {
+                **QWEN,
+                "rope_scaling": misspelt(YARN, "original_max_position_embeddings", "orignal_max_position_embeddings"),
+            },
+            {**QWEN, "rope_scaling": YARN},
+        ),
+        (
             {**LLAMA_4, "no_rope_layers": [0, 0, 0, 1] * 2},
             {**LLAMA_4, "no_rope_layers": [1, 1, 1, 0] * 2},
         ),

@@ -298,13 +298,12 @@ def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
         gains_differ = not math.isclose(gain, other_gain, rel_tol=tolerance)
         if not differing and not gains_differ:
             continue
-        parts = [f"{differing} of {len(ratios)} frequencies differ, by up to {max(ratios):.3g}×"] if differing else []
-        parts += [f"the gain is {gain:.6g} in A and {other_gain:.6g} in B"] if gains_differ else []
-        at = f" at {length:,} tokens" if len(lengths) > 1 else ""
-        text = f"{_words(in_a)} in A, {_words(in_b)} in B: {' and '.join(parts)}{at}"
-        for letter, has, lacks in (("B", in_a, in_b), ("A", in_b, in_a)):
-            if has.scaling is not None and lacks.scaling is None:
-                text += f"; the scaling is missing in {letter}"
+        gains = [f" (gain {each:.6g})" if gains_differ else "" for each in (gain, other_gain)]
+        text = f"{_words(in_a)}{gains[0]} in A, {_words(in_b)}{gains[1]} in B"
+        text += f": {differing} of {len(ratios)} frequencies differ, by up to {max(ratios):.3g}×" if differing else ""
+        text += f" at {length:,} tokens" if len(lengths) > 1 else ""
+        if in_a.scaling is not None and in_b.scaling is None:  # A is before a step, B after it
+            text += "; the scaling is missing in B"
         steps = [*steps_of(in_a.scaling), *steps_of(in_b.scaling)]
         if a.program != b.program and not all(getattr(step, "truncate", True) for step in steps):
             text += "; GGUF has no key for truncate: llama.cpp rounds the bounds of YaRN's ramp"

@@ -6,13 +6,17 @@ GGUF); `tensors` compares the weights.
 
 from __future__ import annotations
 
+import copy
+import difflib
 import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import RoPESpec
+from posenc.hf.config.block_schema import RULES
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.doctor.report import NOT_READ
@@ -22,7 +26,7 @@ from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules import correction_of
 from posenc.hf.rules.case import has_remote_code, keys_for, single, text_path
 from posenc.hf.sources.formats import load_config
-from posenc.hf.sources.load import Source, load
+from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError
 
 MALFORMED, UNREADABLE = "malformed", "unreadable"
@@ -47,14 +51,47 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
         return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
         level: Level = "suspicion" if has_remote_code(config) else "fault"
-        problems = ((path.rpartition(".")[2], text) for path, text in error.problems.items())
-        return None, [Finding(key, text, MALFORMED, level, inside=error.inside) for key, text in problems]
+        return None, [
+            Finding(path.rpartition(".")[2], text, MALFORMED, level, _renamed(config, path, error), inside=error.inside)
+            for path, text in error.problems.items()
+        ]
     except UnreadableFileError:
         raise
     except ValueError as error:
         key, _, text = str(error).partition(" ")
         return None, [Finding(key, text, UNREADABLE, "suspicion" if has_remote_code(config) else "fault")]
     return read, list(on_config(read))
+
+
+def _renamed(config: Config, path: str, error: MalformedError) -> Config | None:
+    """The block under the name that an unknown key of it resembles most; None without one, and where that helps not."""
+    result, names = copy.deepcopy(config), path.split(".")
+    block: Any = result
+    for name in names[:-1]:
+        block = block.get(name) if isinstance(block, dict) else None
+    if not isinstance(block, dict) or len(names) < 2 or names[-1] in RULES:
+        return None
+    near = difflib.get_close_matches(names[-1], RULES.keys() - block.keys(), n=1, cutoff=_LIKENESS)
+    if names[-1] not in block or not near:
+        return None
+    renamed = {near[0] if key == names[-1] else key: value for key, value in block.items()}
+    block.clear()
+    block.update(renamed)
+    try:
+        read_rope(result)
+    except MalformedError as again:
+        if len(again.problems) >= len(error.problems):
+            return None
+    except ValueError:
+        return None
+    part: Any = result
+    outer = error.inside.split(".") if error.inside else []
+    for name in outer:
+        part = part[name]
+    return {names[len(outer)]: part[names[len(outer)]]}
+
+
+_LIKENESS = 0.8  # of two names of one key, by difflib's ratio
 
 
 def on_config(read: RopeConfig) -> Iterator[Finding]:

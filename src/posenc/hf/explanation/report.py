@@ -390,6 +390,10 @@ class Explanation:
         known = self.facts
         lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
         unread = any(finding["name"] == "unknown-family" for finding in known["findings"])
+        alarms = [finding for finding in known["findings"] if finding["level"] != "note"]
+        for finding in alarms:  # before the numbers, which may be those of another key
+            lines += ["", f"{finding['level']:<13}{printable(finding['key'])} {printable(finding['text'])}"]
+        lines += [""] if alarms else []
         for kind, layer in known["layers"].items():
             lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
             lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
@@ -401,9 +405,9 @@ class Explanation:
         lines += schedule_lines(known["schedule"])
         parts = [f"{key} ({kind})" if kind else key for key, kind in known["parts_not_read"].items()]
         lines += ["", f"not read     {printable(', '.join(parts))}"] if parts else []
-        if known["findings"]:
-            lines += ["", "findings"]
-            lines += [f"  {printable(finding['key'])} {printable(finding['text'])}" for finding in known["findings"]]
+        notes = [finding for finding in known["findings"] if finding["level"] == "note"]
+        lines += ["", "findings"] if notes else []
+        lines += [f"  {printable(finding['key'])} {printable(finding['text'])}" for finding in notes]
         return "\n".join(lines)
 
 

@@ -467,7 +467,7 @@ def on_short_prompts(case: Case) -> Finding | None:
     text = (
         f"'yarn' acts at every length, so it also changes prompts of fewer than {original:,} tokens; remove the block "
     )
-    text += f"if no text is longer, else set factor to the longest text / {original:,} and no more"
+    text += f"if no text is longer, else choose factor = tokens of your longest text / {original:,}, not larger"
     return Finding("rope_type", text, "yarn-on-short-prompts")
 
 
