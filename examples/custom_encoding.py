@@ -33,7 +33,7 @@ class SoftWindow(DistanceBias):
 
 q, k, v = torch.randn(3, 1, 4, 10, 16)
 print(attention(q, k, v, [SoftWindow(4)]).shape)
-print(explain_backend(q, k, v, [SoftWindow(4)]))  # the fast path came for free
+print(explain_backend(q, k, v, [SoftWindow(4)]))  # a fused kernel: of_distance is all that it needs
 
 check_encoding(SoftWindow, exempt={"pickled": "a script's own class cannot be imported elsewhere"})
 print("SoftWindow passes the conformance suite")

@@ -216,8 +216,8 @@ def shown_commands(page: Path) -> list[str]:
     """Commands of posenc in blocks of a page that are not run: indented ones, and those in fences without Python."""
     text = page.read_text(encoding="utf-8")
     blocks = [block for language, block in BLOCK.findall(text) if language not in ("python", "console", "text", "json")]
-    indented = re.findall(r"^ {4,6}(posenc \S.*(?:\\\n.*)*)", BLOCK.sub("", text), re.M)
-    return [*indented, *(line for block in blocks for line in re.findall(r"^posenc \S.*(?:\\\n.*)*", block, re.M))]
+    indented = re.findall(r"^ {4,6}(posenc \S(?:[^\\\n]|\\\n)*)", BLOCK.sub("", text), re.M)
+    return [*indented, *(line for block in blocks for line in re.findall(r"^posenc \S(?:[^\\\n]|\\\n)*", block, re.M))]
 
 
 @pytest.mark.parametrize("page", [page for page in [*RUN_WHOLE, *PAGES, *CHAPTERS] if shown_commands(page)],

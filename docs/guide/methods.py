@@ -77,7 +77,10 @@ def written(entry: Entry) -> tuple[str, str]:
     Raises:
         FileNotFoundError: for a method that nobody has written about.
     """
-    problem, mark, rest = (WRITTEN / file_of(entry)).read_text(encoding="utf-8").partition("## ")
+    _, _, text = (
+        (WRITTEN / file_of(entry)).read_text(encoding="utf-8").partition("\n\n")
+    )  # the first line is for a clone
+    problem, mark, rest = text.partition("## ")
     return problem.strip(), f"{mark}{rest}".strip()
 
 
