@@ -61,8 +61,9 @@ SITUATIONS: dict[str, Needs] = {
 }  # fmt: skip
 _INTRO = """# Which positional encoding?
 
-**For a new decoder language model: RoPE, which every kernel and engine runs and which can be extended later, unless one of the defaults below applies. To extend a trained model: the
-recipe that its model card documents, else YaRN.** Choose your model, paste its config, or describe a new one:
+**For a new decoder language model: RoPE, which every kernel and engine runs and which can be extended later, unless
+one of the defaults below applies. To extend a trained model: the recipe that its model card documents, else YaRN.**
+Choose your model, paste its config, or describe a new one:
 
 """
 _FORM = """<div id="recommend" markdown="0"><p>This form needs JavaScript. Without it:
