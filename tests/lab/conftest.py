@@ -32,7 +32,7 @@ TINY = [
     for name, value in NUMBERS.items()
     for word in (f"--{name.replace('_', '-')}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value))
 ]
-CLOCK = ("seconds", "peak_memory")  # metrics that a clock or the system has a part in
+CLOCK = ("seconds",)  # metrics that a clock has a part in
 
 
 class Here(InProcess):

@@ -88,7 +88,6 @@ def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> 
     scalars = frame[(frame["length"] == 0) & (frame["item"] == 0)].set_index("metric")["value"]
     assert scalars["encoding_parameters"] == 16 * 16
     assert scalars["parameters"] > scalars["encoding_parameters"]
-    assert scalars["peak_memory"] > 50e6
     assert 0 <= scalars["clipped_share"] <= 1
     assert scalars["grad_norm_median"] <= scalars["grad_norm_max"]
     assert not (folder / "progress.json").exists()

@@ -21,7 +21,7 @@ TRAINING = {  # what is measured once a training, by its name in the records: he
     "parameters": ("parameters", ",.0f"), "encoding_parameters": ("of the encoding", ",.0f"),
     "seconds": ("seconds", ",.0f"), "train_loss": ("final loss", ".3f"),
     "grad_norm_median": ("gradient norm, median", ".2f"), "grad_norm_max": ("largest after the first tenth", ".2f"),
-    "clipped_share": ("steps clipped", ".0%"), "peak_memory": ("peak memory, bytes", ".3g"),
+    "clipped_share": ("steps clipped", ".0%"),
 }  # fmt: skip
 MOST_ITEMS = 12  # of a curve that is shown as a table
 

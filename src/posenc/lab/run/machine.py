@@ -1,10 +1,9 @@
-"""What this machine is (device, cores, memory, versions), for a report and for a run's identity; and peak memory."""
+"""What this machine is (device, cores, memory, versions), for a report and for a run's identity."""
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -71,29 +70,6 @@ def _installed(*packages: str) -> dict[str, str]:
 def available_cores() -> int:
     """Cores this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def reset_peak_memory(device: torch.device) -> None:
-    """Start a new maximum where the system can; elsewhere the maximum covers the process's whole life."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory(device: torch.device) -> int:
-    """Most bytes in use since `reset_peak_memory`: of the GPU, else of the process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
-    except (OSError, StopIteration):
-        import resource  # which not every system has
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def processor() -> str:

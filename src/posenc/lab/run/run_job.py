@@ -165,7 +165,7 @@ def course(model: LabModel, state: Checkpoint, *, clip: float, unit: float) -> I
     scalars = {
         "parameters": total, "encoding_parameters": of_encodings, "steps": steps,
         "train_loss": losses[-tail:].mean().item(),
-        "seconds": state.seconds, "peak_memory": state.peak_memory, "grad_norm_median": norms.median().item(),
+        "seconds": state.seconds, "grad_norm_median": norms.median().item(),
         "grad_norm_max": norms[steps // 10 :].max().item(), "clipped_share": (norms > clip).double().mean().item(),
     }  # fmt: skip
     for name, value in scalars.items():

@@ -32,7 +32,6 @@ from posenc.lab.data.batching import counter_seed
 from posenc.lab.files import Factors, write_atomically
 from posenc.lab.models.decoder import Block, LabModel
 from posenc.lab.run.job import Job
-from posenc.lab.run.machine import peak_memory, reset_peak_memory
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Task
 
@@ -92,7 +91,6 @@ def train(
     model, state = _begun(task, job, config, data, folder)
     trained = copy.deepcopy(model)  # what the loop makes of it may be compiled, shared out, or in another precision
     loop = _Loop(task, job, config, data, accelerator, model, state)
-    reset_peak_memory(accelerator.device)
     saved, steps = state.step, config.training.steps
     while state.step < steps:
         rate = loop.step()
@@ -123,7 +121,7 @@ def _begun(task: Task, job: Job, config: Config, data: Data, folder: Path) -> tu
     apply_to_model(model, job.tuned)
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None:
-        fresh = Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0, 0)
+        fresh = Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0)
         return model, fresh
     model.load_state_dict(state.model)
     return model, state
@@ -234,7 +232,6 @@ class _Loop:
             if self.sharing:
                 states = tuple(self.sharing.gathered(part, keep=first) for part in states)
             state.model, state.optimizer = states
-            state.peak_memory = max(state.peak_memory, peak_memory(self.accelerator.device))
         if state.step != saved and first:
             write_checkpoint(folder / "checkpoint.pt", state)
         self.accelerator.wait_for_everyone()
@@ -303,7 +300,7 @@ def _compile_blocks(model: nn.Module) -> None:
         setattr(block, "forward", torch.compile(block.forward))  # noqa: B010  (mypy: a method is no attribute)
 
 
-FORMAT = "posenc-lab-checkpoint/2"
+FORMAT = "posenc-lab-checkpoint/3"
 _LEFT = "it was left as it is: move it away to train this job from the start"
 
 
@@ -319,7 +316,6 @@ class Checkpoint:
     losses: Tensor  # (step,) training losses, nats
     probes: Tensor  # (probes, 2) step, and the deciding metric at the trained length after it
     seconds: float  # spent in steps
-    peak_memory: int  # bytes
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
