@@ -22,7 +22,7 @@ STATIC = Path(__file__).parent / "static"
 NUMBERS = ("frequencies", "biases", "content", "precision", "block", "config")  # the first ones serve the others
 VIEWS = (
     "controls", "address", "chart", "models", "config", "wavelengths", "rotation", "biases", "logits", "content",
-    "two-models", "generators", "precision", "results", "theme", "start", "framed",
+    "two-models", "generators", "precision", "results", "window",
 )  # fmt: skip
 HEADS, SEED, DIGITS = 8, 0, 6  # of the drawn FIRE
 

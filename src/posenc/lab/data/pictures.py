@@ -82,7 +82,10 @@ class Pictures:
 
 
 def load_pictures(folder: Path) -> Pictures:
-    """Read what `Pictures.save` wrote; a ValueError that names the file where it is damaged."""
+    """Read what `Pictures.save` wrote; a ValueError that names the file where it is damaged.
+
+    That they are the pictures of a run, their `Pictures.identity` says.
+    """
     path = folder / FILE
     try:
         with np.load(io.BytesIO(read_bytes(path, MOST_RESULTS)), allow_pickle=False) as stored:
@@ -90,12 +93,6 @@ def load_pictures(folder: Path) -> Pictures:
             sides = [Part(*(torch.from_numpy(stored[f"{side}_{kind}"]) for kind in Part._fields)) for side in SIDES]
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again") from error
-    for part in sides:
-        pixels, labels = part
-        square = pixels.dtype == torch.uint8 and pixels.ndim == 3 and pixels.shape[1] == pixels.shape[2] > 0
-        fits = labels.dtype == torch.int64 and labels.shape == pixels.shape[:1] and len(labels) > 0
-        if not square or not fits or not bool(((labels >= 0) & (labels < len(classes))).all()):
-            raise ValueError(f"{path} does not hold squares with a class each: remove {folder} and start again")
     return Pictures(name, tuple(classes), *sides)
 
 

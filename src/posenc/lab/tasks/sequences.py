@@ -33,7 +33,7 @@ from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.metrics import FAR, FULL, MAJORITY, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
-from posenc.lab.tasks.task import READ, Data, Task, profiles, with_options
+from posenc.lab.tasks.task import READ, Data, Task, profiles
 
 NO_ANSWER = -100  # where nothing is to be said; what `cross_entropy` ignores
 
@@ -195,7 +195,7 @@ class Sequences(Task, Generic[N]):
     def profile(self, name: str) -> Profile:
         """Minutes on a few cores (quick); encodings of all kinds with ten seeds (standard); all, on a GPU (full)."""
         numbers = {profile: {**SIZES[profile], **self.sizes.get(profile, {})} for profile in SIZES}
-        quick = with_options(Config(self.name), self.options()).replaced(numbers["quick"])
+        quick = Config(self.name, options=self.options()).replaced(numbers["quick"])
         standard = quick.replaced(numbers["standard"])
         longer = {"train_length": 4 * quick.training.train_length, "steps": 5 * standard.training.steps}
         full = standard.replaced({**longer, **numbers["full"]})

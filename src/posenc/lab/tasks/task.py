@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -147,8 +146,3 @@ def profiles(chosen: Mapping[str, Profile], name: str) -> Profile:
     if name not in chosen:
         raise ValueError(f"--profile {name}: {', '.join(chosen)} is needed")
     return chosen[name]
-
-
-def with_options(config: Config, options: Options) -> Config:
-    """A configuration with a task's own numbers."""
-    return replace(config, options=options)
