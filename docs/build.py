@@ -9,8 +9,7 @@ from pathlib import Path
 sys.path[:1] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # the package guide, and benchmarks
 
 if __name__ == "__main__":
-    from guide.build import build
-    from guide.pages import write
+    from guide.build import build, write
     from guide.records import take
 
     parser = argparse.ArgumentParser(prog="python docs/build.py", description="Build the site.")

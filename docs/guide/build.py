@@ -14,9 +14,8 @@ from pathlib import Path
 
 from guide.check import problems_of
 from guide.numbers import problems_of_pages
-from guide.pages import outdated
 from guide.records import ROOT
-from guide.stage import stage
+from guide.stage import committed_pages, stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
 _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
@@ -59,6 +58,28 @@ def build(out: Path) -> None:
         if out.exists():
             shutil.rmtree(out)
         shutil.copytree(site, out)
+
+
+def outdated() -> dict[str, str]:
+    """The generated files of a clone that differ from what would be generated, by name below docs."""
+    from guide import embedded  # it reads every recorded run
+
+    generated = {**committed_pages(), "assets/measured.svg": embedded.picture()}
+    generated["../src/posenc/catalogue/studies.json"] = embedded.embedded()
+    docs = ROOT / "docs"
+    return {
+        name: text
+        for name, text in generated.items()
+        if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
+    }
+
+
+def write() -> list[str]:
+    """Rewrite what is outdated, and the numbers of pages; what was changed, or cannot be."""
+    files = outdated()
+    for name, text in files.items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+    return [*(f"docs/{name}" for name in files), *problems_of_pages(write=True)]
 
 
 def _inline_font(style: Path) -> None:
