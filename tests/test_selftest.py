@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import posenc_cli
-from posenc.backends import tiles
+from posenc.backends import BACKENDS, tiles
 from posenc.testing import selftest
 
 
@@ -34,8 +34,8 @@ def test_on_a_cpu_each_backend_is_checked(few: None, capsys: pytest.CaptureFixtu
 
 
 def test_what_is_wrong_is_found(few: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tiles.run
-    monkeypatch.setattr(tiles, "run", lambda call: run(call) * (1 + 1e-6))
+    wrong_tiles = BACKENDS["tiled"]._replace(run=lambda call: tiles.run(call) * (1 + 1e-6))
+    monkeypatch.setitem(BACKENDS, "tiled", wrong_tiles)
     assert posenc_cli.run(["selftest", "--device", "cpu", "--json"]) == 1
     _, *checks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     wrong = [record for record in checks if record["status"] == "wrong"]
