@@ -20,6 +20,7 @@ from posenc.backends.triton.slots import Newest, append, refuses_append
 from posenc.call import AttentionCall, prepare_call
 from posenc.dtypes import no_autocast
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding
+from posenc.frequencies.rotation import Layout
 from posenc.layers.cache.keys import Keys, NewTokens, StaticStep
 from posenc.layers.cache.static import StaticKVCache
 from posenc.rotary.rope import RoPE
@@ -59,16 +60,18 @@ def attend_newest(
     Raises:
         ValueError: for a token that does not fit the cache.
     """
+    cache._guard.check()
+    cache._check(new, learns)
     call = _call(q, new, cache, encodings, causal=causal, scale=scale, softcap=softcap)
     if call is None or refuses_slots(call, counted=cache._counts_positions(new)) is not None:
         return None
-    cache._guard.check()
-    cache._check(new, learns)
     slots = Slots(cache.counts, cache.real, cache.positions, cache.written, cache.window or 0)
-    k, table, layout = new.k, None, "half"
+    k, table = new.k, None
+    layout: Layout = "half"
     rope = None if tabled else _alone([e for e in encodings if isinstance(e, RotaryEncoding)])
     if rope is not None and new.positions is not None:
-        table, layout = rope.table(new.positions, new.length if rope.length_dependent else None, like=q), rope.layout
+        cos, sin = rope.table(new.positions, new.length if rope.length_dependent else None, like=q)
+        table, layout = (cos, sin), rope.layout
     elif new.rotated:
         q, k = rotate()
     names = [name for name, state in zip(cache._states, new.token_states, strict=True) if state is not None]
