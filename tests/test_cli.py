@@ -184,6 +184,12 @@ def test_info_proposes_what_is_near(call: Call, word: str, near: str) -> None:
     _one_line(call("info", word), f"no encoding is named '{word}'", "did you mean", f"'{near}'")
 
 
+@pytest.mark.parametrize(("word", "near"), [("--lenght=8192", "--length"), ("--methd", "--method"), ("--zzz", "")])
+def test_an_option_that_does_not_exist_is_named_before_those_that_are_missing(call: Call, word: str, near: str) -> None:
+    said = [f"did you mean {near}?"] if near else []
+    _one_line(call("extend", "folder", word), f"{word.partition('=')[0]} is no option", *said)
+
+
 @pytest.mark.parametrize("word", ["mine:Gated", "nothing-like-this"])
 def test_an_unknown_name_is_one_short_line(call: Call, word: str) -> None:
     for command in ("info", "figure"):

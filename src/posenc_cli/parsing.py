@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any, NoReturn
 
-from posenc_cli.commands import COMMANDS
+from posenc_cli.commands import COMMANDS, nearest
 
 
 class UsageError(ValueError):
@@ -40,6 +40,17 @@ class Parser(argparse.ArgumentParser):
         """Add options that mean the same in every command."""
         for option in options:
             self.add_argument(option, **_SHARED[option])
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but an option that does not exist is named before those that are missing."""
+        known = [*self._option_string_actions]
+        for word in [] if args is None else args:
+            name = word.partition("=")[0]
+            if word == "--":
+                break
+            if name.startswith("--") and not any(option.startswith(name) for option in known):
+                self.error(f"{name} is no option{nearest(name, known)}")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help tells more")

@@ -158,11 +158,13 @@ class Evaluation:
         for task in self._distinct("task"):
             yield from self._table(task, [c for c in contrasts if c.task == task])
         yield ""
+        compared = (
+            f" Differences are paired by document, and their p-values adjusted by Holm over all {len(contrasts)}. "
+            "Equivalent: the 90 % interval lies within the margin (0.02 nats a token, 10 points of prompts)."
+        )
         yield (
             f"Trained length: {self.settings['trained_length']:,} tokens. ± and brackets: 95 % intervals over "
-            "documents, which cover other documents of this kind, not other models. Differences are paired by "
-            f"document, and their p-values adjusted by Holm over all {len(contrasts)}. Equivalent: the 90 % interval "
-            "lies within the margin (0.02 nats a token, 10 points of prompts)."
+            f"documents, which cover other documents of this kind, not other models.{compared if contrasts else ''}"
         )
 
     def _table(self, task: str, contrasts: Sequence[Contrast]) -> Iterator[str]:

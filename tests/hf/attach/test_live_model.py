@@ -57,6 +57,7 @@ def test_what_is_changed_afterwards_shows(change: Any, says: str) -> None:
     model = built("llama")
     change(model)
     assert says in str(inspect(model))
+    assert "compute something else" in str(inspect(model)).splitlines()[-1], "the verdict"
 
 
 def test_windows_and_attached_encodings() -> None:

@@ -24,7 +24,9 @@ import posenc_cli
 from posenc.evaluation import Document, Evaluation, Reading, generate, token_losses
 from posenc.evaluation.likelihood import last_logits
 from posenc.evaluation.log import MeasurementLog
+from posenc.hf.config.facts import ModelFacts
 from posenc.hf.evaluate import Method, evaluate
+from posenc.hf.evaluate.evaluate import trained_by
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import Settings
 from tests.hf.extend.extended import FEW, TRAINED, saved, small
@@ -258,6 +260,28 @@ def test_requests_that_make_no_sense(options: dict[str, Any], message: str) -> N
 def test_lengths_are_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lengths: whole numbers of tokens above 512"):
         evaluate(tmp_path / "nothing-is-here", lengths=[2048, 512])
+
+
+def test_a_folder_without_a_tokenizer_is_refused_before_its_model_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for command in (["evaluate", str(tmp_path)], ["extend", str(tmp_path), "--length", "512"]):
+        assert posenc_cli.run(command) == 2
+    with pytest.raises(ValueError, match=r"no tokenizer.*copy tokenizer\.json"):
+        evaluate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("block", "trained"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}, 2048),
+        ({"rope_type": "llama3", "factor": 4.0, "original_max_position_embeddings": 2048, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0}, 8192),
+        ({"rope_type": "linear", "factor": 4.0}, 8192), (None, 8192),
+    ],
+)  # fmt: skip
+def test_an_extended_checkpoint_was_trained_at_the_original_length(block: Any, trained: int) -> None:
+    config = {"model_type": "llama", "head_dim": 64, "rope_theta": 1e4, "max_position_embeddings": 8192}
+    assert trained_by(ModelFacts({**config, "rope_scaling": block})) == trained
 
 
 def test_methods_by_name() -> None:

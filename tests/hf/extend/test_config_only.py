@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import posenc_cli
-from posenc.hf import convert_config, extend_config, read_rope
+from posenc.hf import convert_config, extend_config, read_rope, serve_flags
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config, max_length
 from posenc.hf.extend.config_only import misread_by_transformers
@@ -330,6 +330,48 @@ def test_refusals(config: dict[str, Any], code: str) -> None:
 def test_arguments(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         extend_config(LLAMA, **arguments)
+
+
+BLOCK = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+
+
+@pytest.mark.parametrize("length", [4096, 16384])
+def test_a_misspelt_block_is_not_written_beside(length: int) -> None:
+    """A checkpoint with rope_paramters was extended over its declared length, and served as it is."""
+    slip = {**LLAMA, "rope_paramters": BLOCK}
+    with pytest.raises(Refused) as error:
+        extend_config(slip, length)
+    assert error.value.code == "misspelt key"
+    assert "rope_paramters" in error.value.reason
+    with pytest.raises(ValueError, match="rope_paramters"):
+        serve_flags(read_rope(slip))
+    own_code = {**slip, "auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
+    assert extend_config(own_code, 16384).plan.factor == 4.0, "whose own code may read it"
+
+
+def measure_of(config: dict[str, Any], length: int, **options: Any) -> list[str]:
+    """The words of the command that measures an extension."""
+    return extend_config(config, length, **options).costs[-1].partition("posenc ")[2].split()
+
+
+def test_the_command_that_measures_compares_with_the_model_before(tmp_path: Path) -> None:
+    """Of the extended folder alone evaluate has nothing to compare with."""
+    words = measure_of(LLAMA, 16384)
+    assert (words[1], words[words.index("--methods") + 1]) == ("ORIGINAL", "as_is,cut,yarn")
+    assert (words[words.index("--lengths") + 1], "--trained-length" in words) == ("4096,16384", False)
+    again = measure_of(extend_config(LLAMA, 16384).config, 65536)
+    assert again[again.index("--lengths") + 1] == "4096,16384,65536", "the original length too"
+    given = measure_of(LLAMA, 16384, method="linear", original_length=2048)
+    assert given[given.index("--methods") + 1 :] == ["as_is,cut,pi", "--lengths", "2048,16384", "--trained-length",
+                                                     "2048"]  # fmt: skip
+    folder = written(tmp_path / "m", LLAMA)
+    assert extend_config(folder, 16384).costs[-1].partition("posenc evaluate ")[2].split()[0] == str(folder)
+
+
+@pytest.mark.parametrize(("length", "said"), [(16384, False), (32768, True)])
+def test_a_factor_beyond_what_model_cards_document(length: int, said: bool) -> None:
+    assert any("more than 4 times" in cost for cost in extend_config(LLAMA, length).costs) == said
+    assert not any("more than 4 times" in cost for cost in extend_config(PUBLISHED["Qwen/Qwen3-8B"], 131072).costs)
 
 
 def test_another_method_cannot_start_from_a_scaling() -> None:

@@ -34,6 +34,9 @@ from posenc.input_files import naming, path_text, printable
 _WEIGHTS = ("*.safetensors", "*.bin")
 _TOKENIZER_PREFIXES = ("token", "vocab", "merges", "special", "chat_template", "spiece")
 _OPENED_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".py")  # files that transformers opens
+TOKENIZERS = (
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
+)  # fmt: skip
 _ALWAYS_BUILT = 2**28  # bytes of a model that is built whatever the size of the folder's weights
 _MAX_GROWTH = 64  # memory over the bytes of weights: one bit becomes 32, and half of a model may be buffers
 _MAX_LAYERS = 2048  # the deepest transformer had 1,000
@@ -107,12 +110,22 @@ def load_model(
     return model.eval()
 
 
+def check_tokenizer(folder: Path) -> None:
+    """Raise a ValueError for a folder without the files of a tokenizer."""
+    if folder.is_dir() and not any((folder / name).exists() for name in TOKENIZERS):
+        raise ValueError(
+            f"{path_text(folder)} has no tokenizer, and a text is to be read: copy tokenizer.json and "
+            "tokenizer_config.json from the model that it was made from"
+        )
+
+
 def tokenizer_in(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a folder.
 
     Raises:
         ValueError: for a folder without one, and as `load_model`.
     """
+    check_tokenizer(folder)
     check_folder(folder, trust_remote_code=trust_remote_code)
     with loading(folder, "the tokenizer"):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)

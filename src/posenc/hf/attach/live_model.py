@@ -81,7 +81,12 @@ class Inspection(NamedTuple):
         return not any(layer.differs for layer in self.layers)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.layers))
+        wrong, count = sum(bool(layer.differs) for layer in self.layers), len(self.layers)
+        measured = sum(layer.gap is not None for layer in self.layers)
+        verdict = f"no difference from the configuration; the rotation was measured in {measured} of {count} layers"
+        if wrong:
+            verdict = f"{wrong} of {count} layers compute something else than the configuration says"
+        return "\n".join([*map(str, self.layers), verdict])
 
 
 @torch.no_grad()

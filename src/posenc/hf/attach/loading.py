@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.arguments import shown
 from posenc.evaluation.likelihood import device_of
-from posenc.hf.attach.checkpoint import check_regular, load_model, loading, tokenizer_in
+from posenc.hf.attach.checkpoint import TOKENIZERS, check_regular, load_model, loading, tokenizer_in
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
@@ -64,7 +64,7 @@ def load_causal_lm(
         if placed is None and device != "cpu" and _is_quantized(path):
             placed = {"": device}  # quantised weights are put on their device while they are loaded, and stay there
         model = load_model(path, dtype, trust_remote_code=trust_remote_code, device_map=placed)
-        has = any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
+        has = any((path / name).exists() for name in TOKENIZERS)
         tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
         return Loaded(model if placed is not None else to_device(model, device), tokenizer)
     if device_map is not None:

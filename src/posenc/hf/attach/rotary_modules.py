@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -105,10 +105,13 @@ class RotaryModules:
         """
         if (known := planned_method(method)) is not None:
             start = None if original_length == self.original_length else original_length
-            with suppress(Refused):  # such as YaRN as longrope's factors, or linear scaling over Llama 3's
+            try:
                 plan = plan_extension(self.read.facts, length, known, start)
                 if plan.method is not None:
                     return self.config_of(plan)
+            except Refused as refusal:  # else such as YaRN as longrope's factors, or linear scaling over Llama 3's
+                if refusal.code == "misspelt key":
+                    raise
         return scaled_config(self, method, original_length, length)
 
     def rotation_keys(self) -> dict[str, Any]:

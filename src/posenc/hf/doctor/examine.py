@@ -167,9 +167,9 @@ def _of_weights(
     from posenc.hf.attach.checkpoint import load_model
     from posenc.hf.doctor.model_checks import load_tokenizer
 
-    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
-    if tokenizer is None and not isinstance(text, torch.Tensor):
+    if tokenizer is None and not isinstance(text, torch.Tensor):  # before weights, which take longer
         tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
     return _model_findings(model, folder, text, tokenizer, most)
 
 

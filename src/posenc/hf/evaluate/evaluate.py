@@ -48,12 +48,16 @@ from posenc.evaluation.retrieval import (
     spans,
     special_prefix,
 )
+from posenc.frequencies.host import steps_of
+from posenc.frequencies.llama3 import Llama3
 from posenc.hf.atomic_write import write_atomically
+from posenc.hf.attach.checkpoint import check_tokenizer
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.attach.scaling_methods import SEARCHES
 from posenc.hf.attach.supported import config_dict
 from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
 from posenc.hf.evaluate.search import SIZES
 from posenc.hf.limits import TOKENS
@@ -326,6 +330,8 @@ def evaluate(
     if isinstance(model, nn.Module):
         live = model
     else:
+        if tokenizer is None and (Path(model) / "config.json").exists():
+            check_tokenizer(Path(model))
         live, own_tokenizer = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
         tokenizer = tokenizer or own_tokenizer
     if tokenizer is None:
@@ -420,12 +426,22 @@ def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModu
     if trained_length is None and rotations is not None:
         trained_length = rotations.original_length
     elif trained_length is None:
-        trained_length = start_of(ModelFacts(config_dict(model.config)))
+        trained_length = trained_by(ModelFacts(config_dict(model.config)))
     trained = trained_length
     if trained is None:
         raise ValueError("trained_length must be given: the configuration does not say the model's length")
     check_whole("trained_length", trained, least=2, most=TOKENS)
     return trained
+
+
+def trained_by(facts: ModelFacts) -> int | None:
+    """Tokens of training by the file: what its scaling counts from, but of Llama 3's recipe what the file declares."""
+    ropes = [text_rope(rope) for rope in facts.rotations.values() if rope is not None]
+    scaled = [
+        step.original_length for rope in ropes for step in steps_of(rope.scaling)
+        if not isinstance(step, Llama3) and getattr(step, "original_length", None)
+    ]  # fmt: skip
+    return min(scaled, default=start_of(facts))
 
 
 def _check_lengths(lengths: Iterable[int], scored: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -26,8 +27,9 @@ from posenc.hf.config.rotation import equivalent
 from posenc.hf.findings import NotReadError
 from posenc.hf.json_text import edited
 from posenc.hf.limits import TOKENS, is_count
-from posenc.hf.plan.plan import KeyPath, Plan, Refused, check_method, plan_extension
+from posenc.hf.plan.plan import KeyPath, Plan, Refused, check_method, plan_extension, start_of
 from posenc.hf.serving.lines import Line, Serving, serving_lines
+from posenc.hf.serving.table import spelling_of
 from posenc.hf.sources.config_files import (
     CONFIG,
     ConfigFiles,
@@ -38,14 +40,17 @@ from posenc.hf.sources.config_files import (
 )
 from posenc.hf.sources.load import Config, Source, dotted
 
+_METHODS = {"yarn": "yarn", "linear": "pi", "dynamic": "dynamic_ntk", "llama3": "llama3"}  # as posenc evaluate names
 _CUTTING = {  # files with a length at which texts are cut, and its key
     "tokenizer_config.json": "model_max_length", "generation_config.json": "max_length",
     "sentence_bert_config.json": "max_seq_length",
 }  # fmt: skip
 _STUDY = (
-    "+0.0117 nats a token (95 % interval +0.0098 to +0.0137) at 2,048 tokens, of SmolLM2-135M under YaRN from 8,192 to "
-    "12,288 tokens, 100 documents (docs/results/context-study/likelihood)"
+    "Measured at factor 1.5 alone: YaRN from 8,192 to 12,288 tokens costs SmolLM2-135M +0.0117 nats a token (95 % "
+    "interval +0.0098 to +0.0137) at 2,048, and at 12,288 it is no better than cutting the text (-0.0007, -0.0072 to "
+    "+0.0058; 100 documents, docs/results/context-study/likelihood)."
 )
+_MOST = 4.0  # times the length before, that a model card documents without training
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
         changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
     lines = serving_lines(Serving(plan.after, length, folder, gguf=files.gguf))
     return ConfigExtension(
-        files.model, length, declared, plan, changed_config, changed, texts, diff, tuple(_costs(plan, folder)),
+        files.model, length, declared, plan, changed_config, changed, texts, diff, tuple(_costs(plan, files)),
         tuple(dict.fromkeys(every_note)), lines,
     )  # fmt: skip
 
@@ -224,6 +229,8 @@ def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
         notes.append("auto_map: with trust_remote_code the repository's own code runs, which may read other keys")
     elif not text_config.known:
         notes.append(f"model_type {shown(text_config.model_type)} is unknown to posenc: compare the keys with its code")
+    if plan.after is not None and spelling_of(plan.after.text_config).endswith("v5"):
+        notes.append("transformers 4 does not read rope_parameters: posenc convert --spelling both adds its keys")
     limit = files.tokenizer_limit()
     if limit is not None and limit < plan.length:
         notes.append(
@@ -238,20 +245,35 @@ def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
     return notes
 
 
-def _costs(plan: Plan, folder: str) -> list[str]:
-    """What a change costs at short lengths, and what it needs."""
+def _measure(plan: Plan, files: ConfigFiles) -> str:
+    """The command that compares the model before with the cut text and with what was planned, at each length."""
     start = plan.start or plan.length
-    measure = f"posenc evaluate {folder} --tasks niah,perplexity --lengths {start},{plan.length}"
+    model = files.gguf or ("ORIGINAL" if files.folder is None or files.of_the_hub else shlex.quote(str(files.folder)))
+    lengths = sorted({plan.original or start, start, plan.length})
+    methods = ["as_is", "cut", *([_METHODS[plan.method]] if plan.method in _METHODS else [])]
+    trained = "" if start_of(plan.facts) == start else f" --trained-length {start}"
+    return (
+        f"posenc evaluate {model} --tasks niah,perplexity --methods {','.join(methods)} --lengths "
+        f"{','.join(map(str, lengths))}{trained}"
+    )
+
+
+def _costs(plan: Plan, files: ConfigFiles) -> list[str]:
+    """What a change costs at short lengths, and what it needs."""
+    start, measure = plan.start or plan.length, _measure(plan, files)
     if plan.factor is None:
         return [f"Quality beyond the training length is not known: measure it ({measure})"]
     costs = []
     if plan.method == "yarn":
         costs.append(f"A static factor also changes prompts under {start:,} tokens: serve these with the old config.")
-        costs.append(f"Measured: {_STUDY}.")
+        costs.append(_STUDY)
     elif plan.method != "dynamic":
         costs.append(f"The factor acts at every length, also on prompts under {start:,} tokens.")
     if plan.method == "linear":
         costs.append("Linear scaling slows fast pairs too; it was published with fine-tuning (arXiv 2306.15595).")
+    times = plan.factor if plan.method == "yarn" else plan.length / start
+    if plan.documented is None and plan.method != "dynamic" and times > _MOST:
+        costs.append(f"No model card known here documents more than {_MOST:g} times without training: fine-tune it.")
     nothing = "Nothing is trained here. " if plan.documented is None else ""
     return [*costs, f"{nothing}Measure before use: {measure}"]
 

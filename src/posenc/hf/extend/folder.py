@@ -44,7 +44,7 @@ def check_out(out: str | Path | None, *, overwrite: bool) -> None:
     """Raise a ValueError where a folder is in the way that may not be replaced."""
     path = None if out is None else Path(out)
     if path is not None and not overwrite and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
-        raise ValueError(f"out: {path} exists: give another folder, or overwrite")
+        raise ValueError(f"out: {path} exists: give another folder, or --overwrite")
 
 
 def write_folder(

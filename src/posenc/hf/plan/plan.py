@@ -46,6 +46,7 @@ from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.plan.documented import MSCALES, Documented, documented_block, documented_for
+from posenc.hf.rules.keys import misspelt
 from posenc.hf.sources.load import Config
 
 AUTO = "auto"
@@ -61,7 +62,7 @@ KeyPath = tuple[str, ...]
 Code = Literal[
     "encodings of posenc", "table", "bias", "no positions", "fixed frequencies", "bases by layer", "windows",
     "longrope", "follows the length", "alpha", "rope type", "scaled already",
-    "rope types of the class", "length not declared", "too many times", "read otherwise",
+    "rope types of the class", "length not declared", "too many times", "read otherwise", "misspelt key",
 ]  # fmt: skip
 
 
@@ -148,7 +149,7 @@ class Plan:
         change = f"{name}, factor {self.factor:.10g}{over}"
         if self.documented is not None:
             return f"{change}, as documented for {self.documented.model}: {self.documented.source}"
-        return f"{change}; posenc knows no source for this extension of this model"
+        return f"{change}; no model card or paper that posenc knows documents this length for this model"
 
     def applied_to(self, config: Config) -> Config:
         """The whole config that the plan is for, with its keys."""
@@ -209,6 +210,9 @@ def plan_extension(
         check_whole("original_length", original_length, most=TOKENS)
     facts = config if isinstance(config, ModelFacts) else ModelFacts(config)
     _check_rotation_limits(facts)
+    if (slip := misspelt(facts)) is not None:
+        reason = f"{slip.key} {slip.text}".rstrip("?")
+        raise Refused("misspelt key", reason, "correct it first: posenc doctor --fix does")
     text_config, declared = facts.text, facts.declared
     rotating = [block for block in facts.blocks if block.values is not None]
     unscaled = all(block.effective.get("rope_type", _UNSCALED) == _UNSCALED for block in rotating)

@@ -289,6 +289,13 @@ def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]
             yield finding
 
 
+def misspelt(facts: ModelFacts) -> Finding | None:
+    """A key that nothing reads and that misspells one that is read, such as rope_paramters; None under remote code."""
+    if facts.config.get("auto_map"):  # whose code may read it
+        return None
+    return next((each for each in unread_keys(facts, facts.blocks) if each.name == "key-misspelt"), None)
+
+
 def _on_key(text: TextConfig, key: str, value: Any, known: set[str] | None) -> Finding | None:
     """One key that is not read: misspelt, another length, or about positions."""
     near = None if known is None else _nearest(key, known)

@@ -30,7 +30,8 @@ from posenc.hf.config.write import extended_length
 from posenc.hf.families.family import CHUNKED
 from posenc.hf.limits import TOKENS
 from posenc.hf.plan.documented import documented_block
-from posenc.hf.serving.table import UNKNOWN, Verdict, newest, spelling_of, title, verdict
+from posenc.hf.rules.keys import misspelt
+from posenc.hf.serving.table import UNKNOWN, Verdict, spelling_of, title, verdict, version_of
 from posenc.hf.sources.load import Config
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
@@ -64,7 +65,8 @@ class Line(NamedTuple):
     @property
     def name(self) -> str:
         """The engine with its version."""
-        return f"{title(self.engine)} {self.version}".strip()
+        version = f"({self.version})" if " " in self.version else self.version  # of another package
+        return f"{title(self.engine)} {version}".strip()
 
     def __str__(self) -> str:
         text = "; ".join([self.text, *self.notes])
@@ -181,8 +183,8 @@ def serve_flags(
             None: every engine.
 
     Raises:
-        ValueError: for something else than a RopeConfig, for a length that is no count of tokens, and for a program
-            that is not known.
+        ValueError: for something else than a RopeConfig, for a length that is no count of tokens, for a program that
+            is not known, and for a config with a misspelt key, which no engine reads.
     """
     check_flag("exact", exact)
     if length is not None:
@@ -193,11 +195,13 @@ def serve_flags(
         raise ValueError(f"folder must be text, got {shown(folder)}")
     if program is not None and not isinstance(program, str):
         raise ValueError(f"program must be text, got {shown(program)}")
-    program = _AS_TRANSFORMERS.get(program, program) if program is not None else None
+    asked, program = program, _AS_TRANSFORMERS.get(program, program) if program is not None else None
     if program is not None and program not in (*ENGINES, *TRAINERS):
         raise ValueError(f"program must be one of {', '.join((*ENGINES, 'trl', *TRAINERS))}, got {shown(program)}")
     serving = Serving(config, length, folder, exact=exact)
     serving = replace(serving, overridden=exact or serving.changed)
+    if (slip := misspelt(config.facts)) is not None:
+        raise ValueError(f"{slip.key} {slip.text} Correct it first: posenc doctor --fix does")
     reach = reach_of(config)
     if length is not None and reach is not None and length > reach:
         reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
@@ -205,7 +209,8 @@ def serve_flags(
     serving = replace(serving, length=length or _meant_length(serving))
     if program in TRAINERS:
         return [trainer_line(serving, program)]
-    return [line for line in serving_lines(serving) if program in (None, line.engine)]
+    lines = [line for line in serving_lines(serving) if program in (None, line.engine)]
+    return [line._replace(engine="trl") for line in lines] if asked == "trl" else lines
 
 
 def _meant_length(serving: Serving) -> int | None:
@@ -262,7 +267,7 @@ def _module(engine: str) -> Any:
 
 def _refused(serving: Serving, reason: str) -> list[Line]:
     names = BY_FLAGS if serving.overridden else ENGINES
-    return [Line(name, newest(_module(name).COLUMN), "", None, reason) for name in names]
+    return [Line(name, version_of(_module(name).COLUMN), "", None, reason) for name in names]
 
 
 def _unmeasured(line: Line, model_type: str, config: Config) -> Line:

@@ -224,6 +224,12 @@ def newest(engine: str) -> str:
     return next(reversed(measured), "")
 
 
+def version_of(engine: str) -> str:
+    """The measured version as lines name it; of llama.cpp, whose releases have no numbers, that of its package."""
+    version = newest(engine)
+    return f"llama_cpp_python {version}" if version and engine in _ONE_CODE else version
+
+
 def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "") -> EngineResult:
     """The measurement of one row: of the class that serves the model type, by the bench or in a released config.
 

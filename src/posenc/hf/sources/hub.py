@@ -84,8 +84,8 @@ def config_folder(model: HubId) -> Path:
         raise HubError(f"{model} does not exist in this folder, and the cache of the Hugging Face Hub does not have it")
     if is_offline():
         raise HubError(
-            f"{model} is not in the cache ({printable(str(cache()))}), and HF_HUB_OFFLINE is set: {_advice(model)}, "
-            "where there is a network"
+            f"{model} is no local folder and not in the cache ({printable(str(cache()))}), and HF_HUB_OFFLINE is set: "
+            f"{_advice(model)}, where there is a network"
         )
     return _downloaded(model)
 
@@ -198,8 +198,9 @@ def check_connection(model: HubId) -> None:
 
 
 def _unreachable(model: HubId, reason: str) -> str:
-    text = f"{model} is not in the cache ({printable(str(cache()))}), and the Hugging Face Hub cannot be reached "
-    return f"{text}({reason}): check the network, or give a local folder; where there is a network: {_advice(model)}"
+    text = f"{model} is no local folder and not in the cache ({printable(str(cache()))}), and the Hugging Face Hub "
+    text += f"cannot be reached ({reason}): check the network, or give a local folder; where there is a network: "
+    return text + _advice(model)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from posenc.hf.config.block_schema import Block
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in, gain_of_yarn
-from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER, newest
+from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER, version_of
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 COLUMN = CONVERTER
@@ -46,7 +46,7 @@ def _words(serving: Serving) -> tuple[str, str]:
 
 def _of_latent(serving: Serving) -> Line:
     """Latent attention, whose softmax scale no flag sets, and of which the bench has no case."""
-    result, (convert, serve) = Line("llama.cpp", newest(CONVERTER), "", None, ""), _words(serving)
+    result, (convert, serve) = Line("llama.cpp", version_of(CONVERTER), "", None, ""), _words(serving)
     if serving.overridden:
         text = "no flag sets the softmax scale of latent attention: convert the written folder"
         return result._replace(text=text)
@@ -59,7 +59,7 @@ def _of_latent(serving: Serving) -> Line:
 def _of_folder(serving: Serving) -> Line:
     """The converter's file, or where it loses the rotation a file that `posenc gguf` writes over it."""
     name, lost, (convert, serve) = shlex.quote(serving.folder), serving.verdict(CONVERTER), _words(serving)
-    result = Line("llama.cpp", newest(CONVERTER), f"{convert} model.gguf; {serve}", lost.right, str(lost))
+    result = Line("llama.cpp", version_of(CONVERTER), f"{convert} model.gguf; {serve}", lost.right, str(lost))
     if not lost.wrong:
         return result
     written = serving.verdict(WRITER, spelling="v5")
@@ -73,7 +73,7 @@ def _of_folder(serving: Serving) -> Line:
 
 def _by_flags(serving: Serving) -> Line:
     """Flags for the file of the original weights."""
-    result = Line("llama.cpp", newest(FLAGS), "", None, "")
+    result = Line("llama.cpp", version_of(FLAGS), "", None, "")
     try:
         words, block = flags_of(serving)
     except ValueError as error:
@@ -136,7 +136,7 @@ def words_of_block(block: Block) -> list[str]:
 def _of_gguf(serving: Serving) -> Line:
     """Flags for a GGUF file, or a copy of it."""
     gguf, checked = serving.gguf, serving.verdict(WRITER, spelling="v5")
-    result = Line("llama.cpp", newest(WRITER), "", None, "")
+    result = Line("llama.cpp", version_of(WRITER), "", None, "")
     if checked.wrong or len(serving.blocks) != 1 or serving.blocks[0] is None:
         reason = str(checked) if checked.wrong else "its layers have rotations of several kinds"
         return result._replace(right=False, text=f"no GGUF file is known to hold this rotation: {reason}")
