@@ -212,7 +212,7 @@ def plan_extension(
     _check_rotation_limits(facts)
     if (slip := misspelt(facts)) is not None:
         reason = f"{slip.key} {slip.text}".rstrip("?")
-        raise Refused("misspelt key", reason, "correct it first: posenc doctor --fix does")
+        raise Refused("misspelt key", reason, "correct it first: posenc doctor MODEL --fix OUT --guesses")
     text_config, declared = facts.text, facts.declared
     rotating = [block for block in facts.blocks if block.values is not None]
     unscaled = all(block.effective.get("rope_type", _UNSCALED) == _UNSCALED for block in rotating)

@@ -201,7 +201,7 @@ def serve_flags(
     serving = Serving(config, length, folder, exact=exact)
     serving = replace(serving, overridden=exact or serving.changed)
     if (slip := misspelt(config.facts)) is not None:
-        raise ValueError(f"{slip.key} {slip.text} Correct it first: posenc doctor --fix does")
+        raise ValueError(f"{slip.key} {slip.text} Correct it first: posenc doctor MODEL --fix OUT --guesses")
     reach = reach_of(config)
     if length is not None and reach is not None and length > reach:
         reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
