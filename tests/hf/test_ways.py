@@ -20,7 +20,7 @@ WAYS = {  # by command and model: the most functions and files, and of those wha
 }
 
 
-@pytest.mark.parametrize(("command", "model"), WAYS, ids=" ".join)
+@pytest.mark.parametrize(("command", "model"), WAYS, ids=[" ".join(way) for way in WAYS])
 def test_a_config_is_walked_through_once(command: str, model: str, tmp_path: Path) -> None:
     config = next(line["config"] for line in configs("published_configs") if line["model"] == model)
     (tmp_path / "config.json").write_text(json.dumps(config))
