@@ -36,7 +36,7 @@ def request(**changes: Any) -> dict[str, Any]:
     return {"text": text(), "windows": 2, "lengths": [TARGET], "search": FEW, "pieces": 1, **changes}
 
 
-def saved(folder: Any, model: Any) -> None:
+def saved(folder: Any, model: Any, **options: Any) -> None:
     """A checkpoint with a tokenizer of bytes."""
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, **options)
     byte_tokenizer().save_pretrained(folder)

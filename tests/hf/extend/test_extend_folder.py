@@ -216,7 +216,7 @@ def test_a_full_disk_within_the_log_names_the_file(tmp_path: Path, monkeypatch: 
 def test_damaged_weights_are_named_before_the_model_is_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small().save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    saved(tmp_path / "model", small(), max_shard_size="20KB")
     shard = sorted((tmp_path / "model").glob("*.safetensors"))[1]
     content = shard.read_bytes()
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234\n"

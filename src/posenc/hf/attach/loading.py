@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.arguments import shown
 from posenc.evaluation.likelihood import device_of
-from posenc.hf.attach.checkpoint import TOKENIZERS, check_regular, load_model, loading, tokenizer_in
+from posenc.hf.attach.checkpoint import TOKENIZERS, check_regular, check_tokenizer, load_model, loading, tokenizer_in
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
@@ -35,7 +35,7 @@ class Loaded(NamedTuple):
 
 def load_causal_lm(
     source: str | Path, *, dtype: str = "auto", device: str = "cpu", device_map: str | None = None,
-    trust_remote_code: bool = False,
+    trust_remote_code: bool = False, reads_text: bool = False,
 ) -> Loaded:  # fmt: skip
     """A causal language model of transformers.
 
@@ -46,6 +46,7 @@ def load_causal_lm(
         device: where to put it; "auto": cuda, mps or cpu, the first there is.
         device_map: "auto": accelerate spreads the weights over all devices and the memory of the processor.
         trust_remote_code: whether code of the folder may run.
+        reads_text: whether a folder without a tokenizer is refused, before its weights are loaded.
 
     Raises:
         ValueError: for another kind of folder, for one with code that is not allowed to run, for a device that does not
@@ -60,6 +61,8 @@ def load_causal_lm(
     check_device_map(device_map)
     file = _gguf_in(path)
     if file is None:
+        if reads_text:
+            check_tokenizer(path)
         placed: Any = device_map
         if placed is None and device != "cpu" and _is_quantized(path):
             placed = {"": device}  # quantised weights are put on their device while they are loaded, and stay there

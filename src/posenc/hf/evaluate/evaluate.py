@@ -51,7 +51,6 @@ from posenc.evaluation.retrieval import (
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.checkpoint import check_tokenizer
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.attach.scaling_methods import SEARCHES
@@ -330,9 +329,9 @@ def evaluate(
     if isinstance(model, nn.Module):
         live = model
     else:
-        if tokenizer is None and (Path(model) / "config.json").exists():
-            check_tokenizer(Path(model))
-        live, own_tokenizer = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        live, own_tokenizer = load_causal_lm(
+            model, dtype=dtype, device=device, trust_remote_code=trust_remote_code, reads_text=tokenizer is None
+        )
         tokenizer = tokenizer or own_tokenizer
     if tokenizer is None:
         raise ValueError(

@@ -40,7 +40,6 @@ from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.evaluation.needles import needle_documents
 from posenc.evaluation.report import AS_IS, CUT, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach import detach
-from posenc.hf.attach.checkpoint import check_tokenizer
 from posenc.hf.attach.loading import is_folder_of_transformers, load_causal_lm, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
 from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
@@ -210,10 +209,13 @@ def extend(
     source, live = None, model
     model_name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
     if not isinstance(live, nn.Module):
-        if tokenizer is None and not isinstance(text, Tensor) and (Path(live) / "config.json").exists():
-            check_tokenizer(Path(live))
         live, own_tokenizer = load_causal_lm(
-            live, dtype=dtype, device=device, device_map=device_map, trust_remote_code=trust_remote_code
+            live,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            trust_remote_code=trust_remote_code,
+            reads_text=tokenizer is None and not isinstance(text, Tensor),
         )
         tokenizer = tokenizer or own_tokenizer
         is_replaced = out is not None and Path(out).exists() and Path(out).samefile(str(model))  # which ends with it
