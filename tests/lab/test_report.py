@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,24 @@ def test_page_table_and_terminal_say_the_same(tmp_path: Path, task: str, monkeyp
         assert f"{escape(line)}<" in page
         assert len(set(line.split()) & set(table.replace("*", "").split())) > 0.9 * len(set(line.split()))
     assert page.index(str(escape(lines[0]))) < page.index("<table"), "the answer comes first"
+
+
+def test_a_report_of_a_run_that_was_stopped_says_first_what_is_missing(tmp_path: Path) -> None:
+    written(run_of({"rope": TEXT["rope"]}, path=tmp_path / "run", seeds=1))
+    for name in ("rope-seed0", "alibi-seed0", "t5-seed0"):
+        (tmp_path / "run" / "jobs" / name).mkdir(parents=True)
+        (tmp_path / "run" / "jobs" / name / "job.json").touch()
+    shutil.copy(tmp_path / "run" / "records.parquet", tmp_path / "run" / "jobs" / "rope-seed0")
+    run = read_run(tmp_path / "run")
+    assert (run.trainings, run.unfinished) == (3, 2)
+    first = text.headline(named_tables([run]))[0]
+    assert first.startswith("2 of 3 trainings")
+    write_report([run], tmp_path / "run", drawn=False)
+    page, table = (tmp_path / "run" / "report.html").read_text(), (tmp_path / "run" / "table.md").read_text()
+    assert page.index(first) < page.index("<table")
+    assert table.index("2 of 3 trainings") < table.index("| encoding")
+    record = json.loads((tmp_path / "run" / "verdicts.json").read_text())
+    assert (record["trainings"], record["unfinished_trainings"]) == (3, 2)
 
 
 def test_charts_are_files_and_parts_of_the_page(reported: Path) -> None:

@@ -84,7 +84,12 @@ def _compare(
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Training runs of each encoding, each with its own seed.", show_default=False)
+        int | None,
+        typer.Option(
+            help="Training runs of each encoding, each with its own seed. Default: 1 without --task; else the "
+            "profile's, of quick 1 for text, 2 for a generated task and 3 for images.",
+            show_default=False,
+        ),
     ] = None,
     classes_from: ClassesFrom = None,
     workers: Workers = None,

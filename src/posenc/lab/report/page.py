@@ -76,7 +76,8 @@ def page(tables: NamedTables, charts: dict[str, list[Chart]], pictures: dict[str
 
 def table_markdown(run: Run, table: Table) -> str:
     """table.md: the verdict, the evidence and limits, the tables, and how to reproduce them."""
-    sentences = [f"**{escaped(line)}**" for line in (*text.beyond(run, table), *text.far(run, table))]
+    answers = (*text.unfinished(run), *text.beyond(run, table), *text.far(run, table))
+    sentences = [f"**{escaped(line)}**" for line in answers]
     sentences += [escaped(line) for line in text.evidence(run, table)]
     sentences.append("\n".join(f"- {escaped(line)}" for line in text.caveats(run, table)))
     further = [f"## {escaped(each.title)}\n\n{markdown(each)}" for each in further_tables(run, table)]

@@ -20,9 +20,23 @@ MOST_NAMES = 8  # of a list in a sentence
 
 
 def headline(tables: NamedTables) -> list[str]:
-    """The answers of all runs: changes beyond the training length, then the use of far context; texts come first."""
-    every = sorted(tables.values(), key=lambda pair: not pair[1].metric.language)
-    return [*(line for pair in every for line in beyond(*pair)), *(line for pair in every for line in far(*pair))]
+    """The answers of all runs: what is missing, changes beyond the training length, the use of far context."""
+    every = sorted(tables.values(), key=lambda pair: not pair[1].metric.language)  # texts first
+    missing = [line for run, _ in every for line in unfinished(run)]
+    return [
+        *missing, *(line for pair in every for line in beyond(*pair)), *(line for pair in every for line in far(*pair)),
+    ]  # fmt: skip
+
+
+def unfinished(run: Run) -> list[str]:
+    """Which part of a run that was stopped is not there; nothing of a whole one."""
+    if not run.unfinished:
+        return []
+    verb = "is" if run.unfinished == 1 else "are"
+    return [
+        f"{run.unfinished} of {_count(run.trainings, 'training')} of {run.task} {verb} not finished; the same command "
+        "goes on with them."
+    ]
 
 
 def beyond(run: Run, table: Table) -> list[str]:
@@ -266,7 +280,8 @@ def verdicts_record(run: Run, table: Table) -> dict[str, Any]:
     """verdicts.json: both verdicts on each encoding with interval and condition, its cells and planned contrasts."""
     metric, counting, seeds = table.metric, table.baselines, seeds_of(table)
     return {
-        "task": run.task, "metric": metric.name, "unit": metric.unit, "better": metric.better, "margin": metric.margin,
+        "task": run.task, "trainings": run.trainings, "unfinished_trainings": run.unfinished,
+        "metric": metric.name, "unit": metric.unit, "better": metric.better, "margin": metric.margin,
         "training_length": table.trained, "longest_length": table.lengths[-1], "seeds": list(seeds),
         "intervals_cover": "texts" if seeds[1] <= 1 else "trainings and texts",
         "chance": metric.chance, "majority_class": table.majority,

@@ -23,7 +23,7 @@ from posenc.lab.metrics import BASELINES, Curve, Metric, Words
 from posenc.lab.run.records import empty, read_records, write_records
 
 FORMAT: Final = "posenc-lab-run/2"
-FILE, RECORDS = "run.json", "records.parquet"
+FILE, JOB_FILE, RECORDS = "run.json", "job.json", "records.parquet"
 BASELINE_RECORDS = f"{BASELINES}.parquet"
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
@@ -61,6 +61,8 @@ class Run(RunRecord):
     """The records of a run, and the facts that a report states with them."""
 
     path: Path = Path()
+    trainings: int = 0  # that were planned; 0 in a folder of records alone
+    unfinished: int = 0  # of these
     records: pd.DataFrame = field(default_factory=empty, repr=False)
     baselines: pd.DataFrame = field(default_factory=empty, repr=False)  # records of n-grams, and of the majority class
 
@@ -120,9 +122,11 @@ def read_run(path: Path) -> Run:
     validated(file, DecidingNumbers, numbers)
     records = records_of(path)
     of_baselines = records["job"] == BASELINES
+    jobs = [file.parent for file in (path / "jobs").glob(f"*/{JOB_FILE}")]
     return Run(
         **{**vars(record), "numbers": numbers}, path=path, records=records[~of_baselines],
-        baselines=records[of_baselines],
+        baselines=records[of_baselines], trainings=len(jobs),
+        unfinished=sum(not (job / RECORDS).is_file() for job in jobs),
     )  # fmt: skip
 
 

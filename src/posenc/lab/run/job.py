@@ -26,13 +26,13 @@ from typing_extensions import TypedDict
 from posenc.lab.config import Config, config_of
 from posenc.lab.files import MOST_SEEDS, Factors, Facts, Spec, read_json, read_record, validated, write_json
 from posenc.lab.plugins import ImportAllowlist
-from posenc.lab.run.folder import RECORDS
+from posenc.lab.run.folder import JOB_FILE, RECORDS
 from posenc.lab.run.records import read_records, write_records
 from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named
 
 FORMAT: Final = "posenc-lab-job/3"
-FILE = "job.json"
+FILE = JOB_FILE
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 # Raised by hand whenever the numbers of an unchanged configuration change: an initialisation, a batch, a loss, an
 # encoding's formula, a metric. Moving code, renaming it or rewording it leaves it alone.
