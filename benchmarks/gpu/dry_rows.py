@@ -200,7 +200,8 @@ def sdpa(kind: str, setting: Setting) -> Run:
     if setting.checkpointed:
         call = partial(checkpoint, call, use_reentrant=False)
     if kind == "training":
-        return lambda: torch.autograd.grad(call(q, k, v), [q, k, v], torch.zeros_like(q))
+        grad = torch.zeros_like(q)
+        return lambda: torch.autograd.grad(call(q, k, v), [q, k, v], grad)
     return without_gradients(lambda: call(q, k, v))
 
 
