@@ -154,8 +154,8 @@ def levels_differ(facts: ModelFacts) -> Finding | None:
         if inner is None and (key not in BLOCKS or _has_type(text, outer)):
             continue  # left over from an older layout, and transformers' default of the part may agree
         has = "is missing there" if inner is None else f"is {shown(inner)} there"
-        said = f"= {shown(outer)} stands at the top level, where nothing reads it, and {has} ({where}.{key}), which is "
-        return Finding(key, f"{said}read: move the value that is meant into {where}", "levels-differ", "suspicion")
+        line = f"= {shown(outer)} stands at the top level, where nothing reads it, and {has} ({where}.{key}), which is "
+        return Finding(key, f"{line}read: move the value that is meant into {where}", "levels-differ", "suspicion")
     return None
 
 
@@ -180,9 +180,9 @@ def layout_key(facts: ModelFacts) -> Finding | None:
     text, value = facts.text, facts.text.get("rope_interleave")
     if not text.known or text.rotation.layout_key or value is None:
         return None
-    said = f"is not read by the code of this family, whose layout is {text.rotation.layout!r}"
+    line = f"is not read by the code of this family, whose layout is {text.rotation.layout!r}"
     agrees = value == (text.rotation.layout == "interleaved")
-    return Finding("rope_interleave", said, "layout-key-ignored", "note" if agrees else "fault")
+    return Finding("rope_interleave", line, "layout-key-ignored", "note" if agrees else "fault")
 
 
 def scaling_unread(facts: ModelFacts) -> Finding | None:
@@ -196,8 +196,8 @@ def scaling_unread(facts: ModelFacts) -> Finding | None:
         kind = block.get("rope_type", block.get("type")) if isinstance(block, dict) else None
         if kind not in (None, "default"):
             why = "fixes the frequencies of its rotation" if fixed else "has no rotation"
-            said = f"= {shown(block)} is not read: the code of {text.model_type} {why}"
-            return Finding(name, said, "scaling-unread", "suspicion")
+            line = f"= {shown(block)} is not read: the code of {text.model_type} {why}"
+            return Finding(name, line, "scaling-unread", "suspicion")
     return None
 
 
@@ -206,11 +206,11 @@ def position_type(facts: ModelFacts) -> Finding | None:
     text, kind = facts.text, facts.text.get("position_embedding_type")
     if not is_non_rotary(text.family) or not isinstance(kind, str) or not kind.startswith("relative_key"):
         return None
-    said = (
+    line = (
         f"= {kind!r} asks for vectors of the distance, which version 4 of transformers had; version 5 ignores the key "
     )
-    said += "and computes without them (a fault of transformers, not of the file)"
-    return Finding("position_embedding_type", said, "position-type-ignored")
+    line += "and computes without them (a fault of transformers, not of the file)"
+    return Finding("position_embedding_type", line, "position-type-ignored")
 
 
 def padding_of_positions(facts: ModelFacts) -> Finding | None:
@@ -221,9 +221,9 @@ def padding_of_positions(facts: ModelFacts) -> Finding | None:
     ]
     if not isinstance(padding, int) or 1 not in usual or padding in usual:  # LiLT has another default than releases
         return None
-    said = f"is {padding}, and positions start behind that row of the table, where models of this family have "
-    said += f"{usual[0]}: each token reads the row of another position"
-    return Finding("pad_token_id", said, "position-padding", "suspicion")
+    line = f"is {padding}, and positions start behind that row of the table, where models of this family have "
+    line += f"{usual[0]}: each token reads the row of another position"
+    return Finding("pad_token_id", line, "position-padding", "suspicion")
 
 
 def unknown_family(facts: ModelFacts) -> Finding | None:
@@ -232,11 +232,11 @@ def unknown_family(facts: ModelFacts) -> Finding | None:
     if text.known or facts.reading.layout is not None or all(block.values is None for block in facts.blocks):
         return None
     layout = "interleaved" if text.rotation.latent else "half"
-    said = f"{text.model_type or 'none'} is unknown to posenc: the keys of its rotation are read as in a Llama, with "
-    said += (
+    line = f"{text.model_type or 'none'} is unknown to posenc: the keys of its rotation are read as in a Llama, with "
+    line += (
         f"layout {layout!r} (layout= overrides it); which layers rotate, windows, temperatures and sinks are not read"
     )
-    return Finding("model_type", said, "unknown-family")
+    return Finding("model_type", line, "unknown-family")
 
 
 def learned_frequencies(facts: ModelFacts) -> Finding | None:
@@ -244,11 +244,11 @@ def learned_frequencies(facts: ModelFacts) -> Finding | None:
     name = facts.text.model_type
     if not name.startswith("mistral_large4"):
         return None
-    said = (
+    line = (
         f"{name} multiplies each frequency by a learned factor, exp of rotary_emb.alpha, which stands in the weights "
     )
-    said += "and in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
-    return Finding("model_type", said, "learned-frequencies")
+    line += "and in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
+    return Finding("model_type", line, "learned-frequencies")
 
 
 def dual_chunks(facts: ModelFacts) -> Finding | None:
@@ -258,8 +258,8 @@ def dual_chunks(facts: ModelFacts) -> Finding | None:
         return None
     original = dual.get("original_max_position_embeddings")
     trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
-    said = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
-    return Finding("dual_chunk_attention_config", said, "dual-chunk-unread")
+    line = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
+    return Finding("dual_chunk_attention_config", line, "dual-chunk-unread")
 
 
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
@@ -307,8 +307,8 @@ def _on_key(text: TextConfig, key: str, value: Any, known: set[str] | None) -> F
     differs = key in OTHER_LENGTHS and is_count(value, TOKENS) and longest is not None and value != longest
     if not differs or (known is not None and not text.known):
         return None
-    said = f"= {value:,} is not read, and {length_key(text)} = {longest:,} is: the file does not say which of the two "
-    return Finding(key, f"{said}lengths the model is meant for", "length-unread")
+    line = f"= {value:,} is not read, and {length_key(text)} = {longest:,} is: the file does not say which of the two "
+    return Finding(key, f"{line}lengths the model is meant for", "length-unread")
 
 
 def _misspelt(config: Config, key: str, near: str) -> Finding:

@@ -45,14 +45,14 @@ def orders_differ(facts: ModelFacts) -> Finding | None:
         text.get(pattern.period_key) if pattern.period_key else None,
     )
     if isinstance(period, str) and kinds and not listed:
-        said = f"= {period!r} is read by other programs; transformers fails without layer_types: "
+        line = f"= {period!r} is read by other programs; transformers fails without layer_types: "
         return Finding(
-            pattern.period_key, f"{said}write the list", "layer-orders-differ", "fault", {"layer_types": kinds}, True
+            pattern.period_key, f"{line}write the list", "layer-orders-differ", "fault", {"layer_types": kinds}, True
         )
     if not listed or not (isinstance(period, str) or is_count(period, LAYERS)) or patterned(text, len(kinds)) == kinds:
         return None
-    said = f"= {shown(period)} means another order of layers than layer_types, which is read: correct the wrong key"
-    return Finding(pattern.period_key, said, "layer-orders-differ", "suspicion")
+    line = f"= {shown(period)} means another order of layers than layer_types, which is read: correct the wrong key"
+    return Finding(pattern.period_key, line, "layer-orders-differ", "suspicion")
 
 
 def sliding_lost(facts: ModelFacts) -> Finding | None:
@@ -68,12 +68,12 @@ def sliding_lost(facts: ModelFacts) -> Finding | None:
     (kind,) = other
     exchange = {FULL: kind, kind: FULL}
     if [exchange.get(of, of) for of in built] == kinds:
-        said = f"has full attention where this family has {kind}, and the reverse: were the two kinds exchanged?"
-        return Finding(pattern.types_key, said, "layer-kinds-exchanged", "suspicion")
+        line = f"has full attention where this family has {kind}, and the reverse: were the two kinds exchanged?"
+        return Finding(pattern.types_key, line, "layer-kinds-exchanged", "suspicion")
     if {*kinds} == {FULL} and release_like(text) is not None:
-        said = f"lists full attention for all {len(kinds)} layers, and published models of these sizes have "
-        said += f"{built.count(kind)} of {kind}: the windows are lost"
-        return Finding(pattern.types_key, said, "sliding-layers-lost", "suspicion")
+        line = f"lists full attention for all {len(kinds)} layers, and published models of these sizes have "
+        line += f"{built.count(kind)} of {kind}: the windows are lost"
+        return Finding(pattern.types_key, line, "sliding-layers-lost", "suspicion")
     return None
 
 
@@ -85,19 +85,19 @@ def window_switch(facts: ModelFacts) -> Finding | None:
     if not switch or not text.known:
         return None
     if is_count(window, TOKENS) and switch not in text.config and SLIDING not in kinds:
-        said = f"= {window:,} has no effect without {switch}: true, and every layer attends to the whole context"
-        return Finding("sliding_window", said, "window-of-no-layer")
+        line = f"= {window:,} has no effect without {switch}: true, and every layer attends to the whole context"
+        return Finding("sliding_window", line, "window-of-no-layer")
     if text.get(switch) is not True or (SLIDING in kinds and "sliding_window" not in text) or not kinds:
         return None
     if not window and "sliding_window" in text:
-        said = (
+        line = (
             f"is true, and sliding_window is {shown(window)}: no layer has a window; write its size, or {switch}: false"
         )
-        return Finding(switch, said, "window-of-no-layer", "suspicion")
+        return Finding(switch, line, "window-of-no-layer", "suspicion")
     if window and SLIDING not in kinds:
         why = f"{pattern.sliding_from_key} = {shown(text.get(pattern.sliding_from_key))}"
-        said = f"is true and sliding_window {shown(window)}, and none of {len(kinds)} layers has a window ({why})"
-        return Finding(switch, said, "window-of-no-layer", "suspicion")
+        line = f"is true and sliding_window {shown(window)}, and none of {len(kinds)} layers has a window ({why})"
+        return Finding(switch, line, "window-of-no-layer", "suspicion")
     return None
 
 
@@ -109,10 +109,10 @@ def windows_differ(facts: ModelFacts) -> Finding | None:
         return None
     if size in (sides // 2, sides // 2 + 1):
         return None
-    said = (
+    line = (
         f"is {size:,}, which is read, and {window.key} = {sides:,} means {sides // 2:,} tokens to each side: which of "
     )
-    return Finding("sliding_window", f"{said}the two is meant?", "windows-differ", "suspicion")
+    return Finding("sliding_window", f"{line}the two is meant?", "windows-differ", "suspicion")
 
 
 def nope_layers(facts: ModelFacts) -> Finding | None:
@@ -125,13 +125,13 @@ def nope_layers(facts: ModelFacts) -> Finding | None:
         return None
     usual = [int((layer + 1) % every != 0) for layer in range(len(flags))]
     unrotated = layers_without_rope(text)
-    said = f"(1 means that a layer rotates): {len(unrotated)} of {len(flags)} layers do not rotate"
+    line = f"(1 means that a layer rotates): {len(unrotated)} of {len(flags)} layers do not rotate"
     if flags == [1 - flag for flag in usual] or len(unrotated) == len(flags) > 1:
-        said += "; with the usual list exactly the others do not: the flags were inverted"
-        return Finding("no_rope_layers", said, "nope-layers-inverted", "suspicion", {"no_rope_layers": usual})
+        line += "; with the usual list exactly the others do not: the flags were inverted"
+        return Finding("no_rope_layers", line, "nope-layers-inverted", "suspicion", {"no_rope_layers": usual})
     if not unrotated and 0 in usual:
-        said += f"; in this family every {every}. layer does not, and its weights were trained so"
-        return Finding("no_rope_layers", said, "nope-layers-lost", "suspicion", {"no_rope_layers": usual})
+        line += f"; in this family every {every}. layer does not, and its weights were trained so"
+        return Finding("no_rope_layers", line, "nope-layers-lost", "suspicion", {"no_rope_layers": usual})
     return None
 
 
@@ -144,11 +144,11 @@ def block_of_no_layer(facts: ModelFacts) -> Finding | None:
             continue
         for kind in unread_block_keys(text, block):
             if isinstance(block[kind], dict):
-                said = f"has a block for {shown(kind)}, which no layer is: it is not read"
+                line = f"has a block for {shown(kind)}, which no layer is: it is not read"
                 known = kind in KINDS  # classes save blocks of kinds not in use
-                return Finding(name, said, "block-of-no-layer", "note" if known else "suspicion")
-            said = f"has {kind} = {shown(block[kind])} outside the blocks of layers, where transformers ignores it"
-            return Finding(name, said, "key-outside-blocks")
+                return Finding(name, line, "block-of-no-layer", "note" if known else "suspicion")
+            line = f"has {kind} = {shown(block[kind])} outside the blocks of layers, where transformers ignores it"
+            return Finding(name, line, "key-outside-blocks")
     return None
 
 
@@ -162,14 +162,14 @@ def flat_block(facts: ModelFacts) -> Finding | None:
     read = {part.kind: part.effective for part in facts.blocks}
     base, one_key = read[FULL]["rope_theta"], len({keys.theta_key for keys in text.rotation.kinds.values()}) == 1
     if block.get("rope_type", "default") == "default" and block.get("rope_theta", base) == base:
-        said = "is flat, and the class of this family has a block for each kind of layers: these defaults say the same"
-        return Finding(BLOCKS[0], said, "flat-block-dropped")
-    said = "is flat, and the class of this family has a block for each kind of layers: transformers 5.23 computes with "
-    said += f"its defaults (base {base:g} in full attention, no scaling) and drops {shown(block)} without a word"
+        line = "is flat, and the class of this family has a block for each kind of layers: these defaults say the same"
+        return Finding(BLOCKS[0], line, "flat-block-dropped")
+    line = "is flat, and the class of this family has a block for each kind of layers: transformers 5.23 computes with "
+    line += f"its defaults (base {base:g} in full attention, no scaling) and drops {shown(block)} without a word"
     of_windows = block.get("rope_theta") if one_key else None
     sliding = {"rope_type": "default", "rope_theta": of_windows or read[SLIDING]["rope_theta"]}
     keys = {BLOCKS[0]: {FULL: {"rope_theta": base, **block}, SLIDING: sliding}}
-    return Finding(BLOCKS[0], said, "flat-block-dropped", "fault", keys)
+    return Finding(BLOCKS[0], line, "flat-block-dropped", "fault", keys)
 
 
 def softmax_scale(facts: ModelFacts) -> Finding | None:
@@ -185,18 +185,18 @@ def softmax_scale(facts: ModelFacts) -> Finding | None:
     granite = text.model_type.startswith("granite") and key == "attention_multiplier"
     if granite and (value is None or is_number(value, 1, above=True)):
         has = "is not given, which means 1" if value is None else f"is {shown(value)}"
-        said = (
+        line = (
             f"{has}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, the inverse "
         )
-        return Finding(key, f"{said}of the width of a head: copy the original's", "softmax-scale", "suspicion")
+        return Finding(key, f"{line}of the width of a head: copy the original's", "softmax-scale", "suspicion")
     width, heads, stream = (text.get(name) for name in ("head_dim", "num_attention_heads", "hidden_size"))
     gemma = text.model_type.startswith("gemma") and stream not in _GEMMA_27B
     quotient = stream // heads if is_count(stream) and is_count(heads) else None
     if gemma and is_count(width) and value is not None and value == quotient != width:
-        said = (
+        line = (
             f"is {value:g}, the stream's width over the number of heads, and releases of this size have the width of a "
         )
-        return Finding(key, f"{said}head, {width}", "softmax-scale", "suspicion", {key: width})
+        return Finding(key, f"{line}head, {width}", "softmax-scale", "suspicion", {key: width})
     return None
 
 
