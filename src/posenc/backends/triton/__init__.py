@@ -42,7 +42,7 @@ def refuses(call: AttentionCall) -> str | None:
 
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why the kernels cannot serve this call even where they were asked for by name, or None."""
-    lacking = guard.missing(call.q.device)
+    lacking: str | None = guard.missing(call.q.device)
     if lacking is not None:
         return lacking
     if exporting():

@@ -80,7 +80,8 @@ def _append(
         new_q, turning, pairs = q.new_empty(q.shape), heads, cos.shape[-1]
         between_tables = 0 if cos.shape[0] == 1 else pairs
     between_positions = 0 if positions is None or positions.shape[0] == 1 else positions.stride(0)
-    of_state, states, state_width = (0, 0, 0), 0, 1
+    of_state: tuple[int, ...] = (0, 0, 0)
+    states, state_width = 0, 1
     if state is not None and state_slots is not None:
         of_state, states, state_width = state_slots.stride()[:3], state.shape[1], state[0, 0].numel()
     is_real, real = (None if x is None else x.view(torch.uint8) for x in (is_real, real))
@@ -146,7 +147,8 @@ def appended(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Re
 
     turned = [x.double() for x in (q, k)]
     if table is not None:
-        turned = [rotate_pairs(x, *(t.double().unsqueeze(1) for t in table), layout) for x in turned]
+        cos, sin = (t.double().unsqueeze(1) for t in table)
+        turned = [rotate_pairs(x, cos, sin, layout) for x in turned]
     right: Results = {"result": turned[0]}
     slot = torch.tensor([came % capacity])
     after = {"keys": (held[0], turned[1]), "values": (held[1], v), "state": (held_state, state)}
@@ -158,7 +160,8 @@ def appended(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Re
     counts, written = torch.tensor([came, *range(batch)], device=device), torch.zeros((), dtype=torch.int64)
     slots = Slots(counts, marks.to(device), places.to(device), written.to(device), capacity if ring else 0)
     on_device = None if table is None else (table[0].to(device), table[1].to(device))
-    token = Newest(*(x.to(device) for x in (k, v, positions, real, state)), on_device, layout)
+    k, v, positions, is_real, state = (x.to(device) for x in (k, v, positions, real, state))
+    token = Newest(k, v, positions, is_real, state, on_device, layout)
     kept = [x.to(device) for x in (*held, held_state)]
     got: Results = {"result": run(q.to(device), token, slots, *kept)}
     got |= dict(zip(("keys", "values", "state"), kept, strict=True))

@@ -66,7 +66,8 @@ def attend_newest(
     if call is None or refuses_slots(call, counted=cache._counts_positions(new)) is not None:
         return None
     slots = Slots(cache.counts, cache.real, cache.positions, cache.written, cache.window or 0)
-    k, table = new.k, None
+    k = new.k
+    table: tuple[Tensor, Tensor] | None = None
     layout: Layout = "half"
     rope = None if tabled else _alone([e for e in encodings if isinstance(e, RotaryEncoding)])
     if rope is not None and new.positions is not None:
@@ -115,10 +116,11 @@ def _call(
     kept = sum(state is not None for state in new.token_states)
     if causal == "positions" or not plain or kept > 1 or new.mask is not None or new.segments is not None:
         return None
+    keys, values = (t.narrow(2, 0, cache.capacity) for t in (cache.k, cache.v))
     with no_autocast(q.device.type):
         call = prepare_call(
-            q, *(t.narrow(2, 0, cache.capacity) for t in (cache.k, cache.v)), left, token_states=states or None,
-            mask=cache.real[:, None, None], causal=causal, scale=scale, softcap=softcap, window=cache.window,
+            q, keys, values, left, token_states=states or None, mask=cache.real[:, None, None], causal=causal,
+            scale=scale, softcap=softcap, window=cache.window,
         )  # fmt: skip
         if left and hooked(call) is not None:
             return None
