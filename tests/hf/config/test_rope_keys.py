@@ -59,11 +59,6 @@ def test_widths_of_heads_are_even_counts(key: str, value: Any) -> None:
     assert str(CHANNELS) in text
 
 
-def test_the_advice_is_the_number_that_was_meant() -> None:
-    assert refusal({**LLAMA, "max_position_embeddings": "8192"}).endswith(" 8192")
-    assert refusal({**LLAMA, "hidden_size": 4096.0}).endswith(" 4096")
-
-
 def test_a_width_that_the_heads_do_not_divide() -> None:
     text = refusal({**LLAMA, "hidden_size": 4100})
     assert all(part in text for part in ("hidden_size = 4100", "num_attention_heads = 32"))
@@ -176,7 +171,7 @@ class TestWhatTransformersObeys:
 class TestRopeTypesOfOthers:
     def test_ntk_is_another_base(self) -> None:
         text = refusal({**LLAMA, "rope_theta": 1e4, "rope_scaling": {"type": "ntk", "factor": 4.0}})
-        assert f"{1e4 * 4 ** (128 / 126):.10g}" in text
+        assert "rope_theta times factor^(d / (d - 2))" in text
 
 
 class TestWhatFamiliesDo:
@@ -201,7 +196,6 @@ class TestWhatFamiliesDo:
             ({"rotary_dim": 64}, "rotary_dim"),
             ({"n_embd": 4096, "n_head": 16, "hidden_size": None}, "n_embd"),
             ({"n_positions": 2048, "max_position_embeddings": None}, "n_positions"),
-            ({"model_type": "deepseek_v3", "head_dim": 192}, "head_dim"),
         ],
     )
     def test_keys_of_other_families_are_reported(self, change: dict[str, Any], key: str) -> None:

@@ -96,6 +96,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"model_type": "gemma4_text", "head_dim": 64, "rope_parameters": DEFAULT_ROPE},
     ),
     ({"unreadable"}, "fewer kinds than layers", llama({}, num_hidden_layers=4, layer_types=["full_attention"] * 3)),
+    ({"key-of-another-family"}, "keys of GPT-2 in a Llama", llama({}, n_positions=4096)),
     ({"key-misspelt"}, "a misspelt base", llama({}, rope_thetta=1e6)),
     ({"key-misspelt"}, "a misspelt block", llama({}, rope_scailing=LINEAR)),
     ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),

@@ -46,8 +46,8 @@ def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
 
 _OF_TRANSFORMERS = {  # findings on what transformers does with a key, which no other program's file has
     "version-5-spelling", "key-ignored", "share-ignored", "sections-ignored", "base-of-sliding-ignored",
-    "layout-key-ignored", "alpha-ignored", "original-length-ignored",
-    "key-misspelt", "layer-orders-differ", "original-length-missing", "original-length-declared", "scaling-lost",
+    "layout-key-ignored", "alpha-ignored", "original-length-ignored", "key-of-another-family", "key-misspelt",
+    "layer-orders-differ", "original-length-missing", "original-length-declared", "scaling-lost",
 }  # fmt: skip
 
 

@@ -22,6 +22,11 @@ from posenc.hf.rules.case import BlockRule, Case, ConfigRule, in_block
 from posenc.hf.rules.releases import WIDTHS, release_like
 from posenc.hf.sources.load import Config
 
+_SAME = {
+    "n_embd": "hidden_size", "d_model": "hidden_size", "n_head": "num_attention_heads",
+    "n_heads": "num_attention_heads", "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings",
+}  # fmt: skip
+_NATIVE_KEYS = {"dbrx": ("d_model", "n_heads"), "nomic_bert": tuple(_SAME)}
 _AS_RELEASED = ("minimax", "minimax_m3_vl_text")  # whose released files have a rotary_dim that transformers ignores
 FIXED = ("gptj", "codegen", "esm")  # rotate by frequencies of their own code, which reads no block (transformers 5.23)
 
@@ -32,23 +37,29 @@ def _read(case: Case, key: str, default: float) -> Any:
     return next((value for value in values if value is not None), default)
 
 
-def key_ignored(case: Case) -> Finding | None:
-    """A base or a share under the name that another family's code reads: a published file has it."""
+def base_key_ignored(case: Case) -> Finding | None:
+    """A base under the name that another family's code reads."""
+    return _under_another_name(case, "rope_theta", ("rotary_emb_base",), case.family.theta_key, case.family.base)
+
+
+def share_key_ignored(case: Case) -> Finding | None:
+    """A share under the name that another family's code reads: a published file has it."""
+    keys = ("rotary_pct", "rope_pct")
+    return _under_another_name(case, "partial_rotary_factor", keys, case.family.share_key, case.family.share)
+
+
+def _under_another_name(case: Case, name: str, keys: tuple[str, ...], own: str, default: float) -> Finding | None:
+    """A key that the family's code does not read, unless it says what is read anyway."""
     stands = {path[0] for paths in case.block.sources.values() for path in paths if len(path) == 1}
-    family = case.family
-    for name, keys, own, default in (
-        ("rope_theta", ("rotary_emb_base",), family.theta_key, family.base),
-        ("partial_rotary_factor", ("rotary_pct", "rope_pct"), family.share_key, family.share),
-    ):
-        for key in keys:  # unless it says what is read anyway
-            value, read = case.text.get(key), _read(case, name, default)
-            if key in stands and key != own and (case.text.known or key == "rope_pct") and value not in (None, read):
-                text = f"= {shown(value)} is ignored by transformers in this family, which reads {name}: {shown(read)}"
-                return Finding(key, text, "key-ignored", "fault")
-        value = case.text.get(name)  # version 5's name, outside the block of a family that has another name there
-        if name in stands and own in keys and own not in stands and value not in (None, default):
-            text = f"= {shown(value)} is ignored by transformers outside the block in this family, which reads {own}: "
-            return Finding(name, f"{text}{shown(default)}", "key-ignored", "fault")
+    for key in keys:
+        value, read = case.text.get(key), _read(case, name, default)
+        if key in stands and key != own and (case.text.known or key == "rope_pct") and value not in (None, read):
+            text = f"= {shown(value)} is ignored by transformers in this family, which reads {name}: {shown(read)}"
+            return Finding(key, text, "key-ignored", "fault")
+    value = case.text.get(name)  # version 5's name, outside the block of a family that has another name there
+    if name in stands and own in keys and own not in stands and value not in (None, default):
+        text = f"= {shown(value)} is ignored by transformers outside the block in this family, which reads {own}: "
+        return Finding(name, f"{text}{shown(default)}", "key-ignored", "fault")
     return None
 
 
@@ -116,6 +127,10 @@ def sections_of_mrope(case: Case) -> Finding | None:
     if sections != list(family.sections) and sorted(sections) == sorted(family.sections):
         text = f"is {sections}, and this family has {list(family.sections)}: pairs would read the position of another "
         return Finding("mrope_section", f"{text}axis (time, row or column)", "sections-exchanged", "suspicion")
+    interleaved = family.order == "interleaved"
+    if case.given.get("mrope_interleaved", interleaved) != interleaved:
+        text = f"is {case.given['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and "
+        return Finding("mrope_interleaved", f"{text}read so", "order-of-sections", "suspicion")
     return None
 
 
@@ -137,6 +152,21 @@ def width_of_releases(case: Case) -> Finding | None:
     text = f"is {own}, and released models of this family have heads of {width} channels ({example}), whatever the "
     text += "stream's width over the number of heads is"
     return Finding("head_dim", text, "head-width-of-releases", "suspicion")
+
+
+def stranger(facts: ModelFacts) -> Finding | None:
+    """A size under another family's name: three published files."""
+    text = facts.text
+    if not text.known or text.rotation.fixed:
+        return None
+    for name, own in _SAME.items():
+        value = text.get(name)
+        if value is None or name in _NATIVE_KEYS.get(text.model_type, ()) or text.get(own) == value:
+            continue
+        said = f"= {shown(value)} is another family's key, and transformers does not read it in this one: it reads "
+        said += f"{own}, which is {'missing' if text.get(own) is None else shown(text.get(own))}"
+        return Finding(name, said, "key-of-another-family", "suspicion")
+    return None
 
 
 def levels_differ(facts: ModelFacts) -> Finding | None:
@@ -386,10 +416,10 @@ def _keys_of_all() -> frozenset[str]:
 
 
 OF_BLOCKS: tuple[BlockRule, ...] = (
-    key_ignored, type_ignored, share_ignored, base_ignored, sections_of_mrope,
+    base_key_ignored, share_key_ignored, type_ignored, share_ignored, base_ignored, sections_of_mrope,
     base_of_all_layers, width_of_releases,
 )  # fmt: skip
 OF_CONFIGS: tuple[ConfigRule, ...] = (
-    levels_differ, layout_key, scaling_unread, position_type, padding_of_positions,
+    stranger, levels_differ, layout_key, scaling_unread, position_type, padding_of_positions,
     unknown_family, learned_frequencies, dual_chunks,
 )  # fmt: skip
