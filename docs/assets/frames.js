@@ -4,10 +4,12 @@ document.addEventListener("DOMContentLoaded", () => {
   if (!frames.length) return;
   const scheme = () => (document.body.dataset.mdColorScheme === "slate" ? "dark" : "light");
   const colour = (frame) => frame.contentWindow.postMessage({ scheme: scheme() }, "*");
-  for (const frame of frames) frame.addEventListener("load", () => colour(frame));
   new MutationObserver(() => frames.forEach(colour)).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
   addEventListener("message", (event) => {
     const frame = frames.find(({ contentWindow }) => contentWindow === event.source);
     if (frame && event.data?.height) frame.style.height = `${Math.ceil(event.data.height) + 2}px`;
   });
+  // A frame answers with its height, also one that loaded before this page listened.
+  for (const frame of frames) frame.addEventListener("load", () => colour(frame));
+  frames.forEach(colour);
 });

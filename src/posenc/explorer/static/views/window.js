@@ -19,14 +19,16 @@ const options = new URLSearchParams(location.search);
 if (self !== top) {
   root.classList.add("framed");
   root.classList.toggle("brief", options.has("brief"));
+  const tellHeight = () => {
+    parent.postMessage({height: document.querySelector("main").scrollHeight}, "*");
+  };
   addEventListener("message", event => {
     if (event.source !== parent || !["light", "dark"].includes(event.data?.scheme)) return;
     root.dataset.theme = event.data.scheme;
     for (const view of Object.values(page.views)) view.draw();
+    tellHeight();
   });
-  new ResizeObserver(() => {
-    parent.postMessage({height: document.querySelector("main").scrollHeight}, "*");
-  }).observe(document.querySelector("main"));
+  new ResizeObserver(tellHeight).observe(document.querySelector("main"));
 }
 if (options.has("play") && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
   document.querySelector("section:not([hidden]) .play")?.click();
