@@ -267,3 +267,19 @@ def test_a_rope_type_of_engines_names_the_conventions_that_read_it(name: str, re
     with pytest.raises(MalformedError) as error:
         read_rope(config, convention=convention)
     assert {engine for engine in ("vllm", "sglang") if f"convention={engine!r}" in str(error.value)} == readers
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meant"),
+    [
+        ("rope_type", "yarnn", "yarn"),
+        ("rope_type", "Linaer", "linear"),
+        ("orignal_max_position_embeddings", 2048, "original_max_position_embeddings"),
+        ("beta_fsat", 16, "beta_fast"),
+    ],
+)
+def test_a_misspelt_word_names_the_nearest(key: str, value: object, meant: str) -> None:
+    block = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4} | {key: value}
+    config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 4096, "rope_parameters": block}
+    with pytest.raises(ValueError, match=rf"{key} .*did you mean '?{meant}\b"):
+        read_rope(config)

@@ -10,7 +10,8 @@ Departs from the source: what transformers only logs (unknown keys, factors belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
@@ -144,7 +145,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     """
     rope_type = block.get("rope_type", "default")
     if not isinstance(rope_type, str) or rope_type not in TYPES_OF[convention]:
-        return [Problem("rope_type", _unknown_type(block["rope_type"], convention))]
+        return [Problem("rope_type", _unknown_type(block, pairs, convention))]
     scaling_keys = [key for key in block if key not in FREE]
     if "rope_type" not in block and scaling_keys:
         return [Problem("rope_type", f"is missing, and without it {', '.join(scaling_keys[:_NAMED])} would be ignored")]
@@ -155,7 +156,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
         if key in allowed and key in RULES and not RULES[key].holds(value)
     ]
     unknown = [key for key in block if key not in allowed]
-    wrong += [Problem(key, _unknown_key(key, rope_type, convention)) for key in unknown[:_NAMED]]
+    wrong += [Problem(key, _unknown_key(key, rope_type, block, allowed)) for key in unknown[:_NAMED]]
     if unknown[_NAMED:]:
         text = f"and {len(unknown) - _NAMED - 1} more are not keys of rope type {rope_type!r}"
         wrong.append(Problem(unknown[_NAMED], text))
@@ -167,8 +168,9 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     return wrong or list(_contradictions(block, pairs))
 
 
-def _unknown_type(name: object, convention: str) -> str:
+def _unknown_type(block: Block, pairs: int | None, convention: str) -> str:
     """What to know of a rope type that a convention does not have."""
+    name: object = block["rope_type"]
     normalized = name.lower().replace("-", "_") if isinstance(name, str) else ""
     if normalized in REFUSED:
         return f"{name!r} {REFUSED[normalized]}"
@@ -180,15 +182,23 @@ def _unknown_type(name: object, convention: str) -> str:
     if normalized in ("ntk", "ntk_aware"):
         text += "; NTK-aware scaling is 'default' with a larger base in transformers: rope_theta times "
         text += "factor^(d / (d - 2)), with d rotated channels"
-    return text
+        known = all(RULES[key].holds(block.get(key)) for key in ("factor", "rope_theta"))
+        if known and pairs is not None and pairs > 1:
+            text += f", here {block['rope_theta'] * block['factor'] ** (pairs / (pairs - 1)):.10g}"
+        return text
+    near = difflib.get_close_matches(normalized, [*TYPES, *ALIASES], n=1, cutoff=0.5)
+    return text if readers or not near else f"{text}, did you mean {ALIASES.get(near[0], near[0])!r}?"
 
 
-def _unknown_key(key: str, rope_type: str, convention: str) -> str:
+def _unknown_key(key: str, rope_type: str, block: Block, allowed: Collection[str]) -> str:
     """What to know of a key that a rope type does not have."""
     if key in REFUSED_KEYS:
         return f"{REFUSED_KEYS[key]}; where it is false, drop it"
-    own = ", ".join(keys_of(rope_type, convention)) or "none of its own"
-    text = f"is no key of rope type {rope_type!r}, which has {own}"
+    text = f"is no key of rope type {rope_type!r}"
+    near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.9)  # also what a default has put into the block
+    near = near or difflib.get_close_matches(key, [name for name in allowed if name not in block], n=1, cutoff=0.7)
+    if near:
+        return f"{text}, did you mean {near[0]}?"
     return text if len(key) > _LONGEST_KEY else f"{text}; ignore=[{key!r}] keeps it and reads the rest"
 
 

@@ -121,9 +121,12 @@ class _Scan:
             if count > most:
                 raise _DamagedError(f"it says that it has {count:,} {what}, more than the limit of {most:,}")
         fields: Config = {}
-        tokens = None
+        seen, tokens = set[str](), None
         for _ in range(keys):
             name = self._name("a key")
+            if name in seen:  # which of its values counts is the reader's choice: llama.cpp does not load the file
+                raise _DamagedError(f"the key {_brief(name)} stands twice")
+            seen.add(name)
             count, value = self._value(name, self._number(self.u32))
             tokens = count if name == _TOKENS else tokens
             if value is not None and not name.startswith("tokenizer."):
