@@ -17,6 +17,7 @@ import posenc
 from posenc import attention, diffusion, embedding, frequencies, functional, positions
 from posenc.arguments import check_heads
 from posenc.catalogue import CATALOGUE
+from posenc.encoding import RotaryEncoding
 from posenc.frequencies.spectrum import Spectrum, host_float64
 from posenc.positions import checking, grid
 from posenc.score.path import reflected
@@ -374,6 +375,19 @@ WORLD = {
 def test_a_call_without_meaning_is_refused_by_name(argument: str, call: str) -> None:
     with pytest.raises(ValueError, match=rf"(?<!\w){re.escape(argument)}(?!\w)"):
         eval(call, dict(WORLD))
+
+
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.hook_point == "rotary"])
+def test_positions_are_no_table_of_a_rotation(name: str) -> None:
+    """Two rows of them would unpack as cos and sin."""
+    case = Case.from_catalogue(name)
+    q, _, _ = heads_of(case, 6, 6, dtype=torch.float32)
+    for encoding in case.make():
+        assert isinstance(encoding, RotaryEncoding)
+        for positions in (torch.arange(6), torch.zeros(2, 6), case.positions(torch.arange(6))):
+            for rotate in (encoding.rotate, encoding.rotate_queries, getattr(encoding, "rotate_", encoding.rotate)):
+                with pytest.raises(ValueError, match=r"\btable\b"):
+                    rotate(q, positions)
 
 
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.hook_point == "score"])

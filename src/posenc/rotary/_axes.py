@@ -20,6 +20,7 @@ from posenc.dtypes import precision
 from posenc.encoding import Table, float64_if_supported
 from posenc.frequencies.phase import AnyFrequencies, angles, cos_sin, working_dtype
 from posenc.positions import checking as position
+from posenc.rotary._rotate import check_table
 from posenc.rotary._rotation_table import RotationTable
 
 
@@ -137,6 +138,7 @@ class Chosen:
 
 def over_heads(table: Table) -> Table:
     """A table ``(*batch, tokens, pairs)`` in a shape that broadcasts with (batch, heads, tokens, pairs)."""
+    check_table(table)
     return table if table[0].ndim == 2 else tuple(part.unsqueeze(-3) for part in table)
 
 

@@ -20,7 +20,7 @@ from posenc.encoding import Table, float64_if_supported, no_autocast
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import table_of_sums
 from posenc.rotary._blocks import differentiated_otherwise, grouped, rotate_blocks, rotate_pairs_of_groups
-from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotate import check_table, rotate_pairs
 from posenc.rotary._skew import skew_exponential
 from posenc.tracing import has_values
 
@@ -68,6 +68,7 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
 
     Tokens whose times are all 0 keep their every bit.
     """
+    check_table(table)
     if len(table) == 1:
         return rotate_blocks(x, *table)
     if len(table) == 2:

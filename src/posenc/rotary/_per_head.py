@@ -14,7 +14,7 @@ from posenc.arguments import MOST_AXES, TRANSPOSE_HINT, check_kv_heads, check_wh
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary._axes import check_head
-from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotate import check_table, rotate_pairs
 
 
 class PerHeadRotation(RotaryEncoding):
@@ -38,6 +38,7 @@ class PerHeadRotation(RotaryEncoding):
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         self._check_heads(x)
+        check_table(table)
         cos, sin = table
         if self._rows in (1, x.shape[1]):
             return rotate_pairs(x, cos, sin, self.layout)

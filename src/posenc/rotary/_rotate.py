@@ -103,6 +103,18 @@ def tokens_second_last(rotate: Callable[[Tensor, Table], Tensor], x: Tensor, tab
     return rotated if x.ndim == 4 else rotated.squeeze(0)
 
 
+def check_table(table: Table) -> None:
+    """Raise a ValueError for positions in the place of a table.
+
+    Two rows of positions would unpack as cos and sin, and rotate by nonsense where their number is that of the pairs.
+    """
+    if isinstance(table, Tensor):
+        raise ValueError(
+            f"table must be what encoding.table(positions) returns, a tuple, got a tensor of {tuple(table.shape)}: "
+            "rotate(x, table(positions)) rotates at positions"
+        )
+
+
 def check_tokens(x: Tensor, cos: Tensor) -> None:
     """Raise a ValueError unless a table ``(..., tokens | 1, pairs)`` is for as many tokens as ``x`` has."""
     if cos.ndim < 2 or x.ndim < 2 or cos.shape[-2] == x.shape[-2]:

@@ -34,7 +34,7 @@ from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, counted, end_together
 from posenc.rotary._default_tables import default_table
 from posenc.rotary._kernels import by_kernel
-from posenc.rotary._rotate import check_tokens, rotate_both, rotate_pairs, rotate_pairs_, tokens_second_last
+from posenc.rotary._rotate import check_table, check_tokens, rotate_both, rotate_pairs, rotate_pairs_, tokens_second_last
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors
 
@@ -168,6 +168,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         ``token_axis=-3``: tokens before heads, ``(batch, tokens, heads, head_dim)`` or flash-attention's packed
         ``(total, heads, head_dim)``, whose positions `posenc.positions.from_cu_seqlens` makes.
         """
+        check_table(table)
         if token_axis != -2:
             return tokens_second_last(self.rotate, x, table, token_axis)
         if x.shape[-1] != self.head_dim:
@@ -177,6 +178,7 @@ class RoPE(RotaryEncoding, RoPESpec):
 
     def rotate_(self, x: Tensor, table: Table) -> Tensor:
         """`rotate` in the memory of ``x``, for inference: no second tensor of its size."""
+        check_table(table)
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
         return rotate_pairs_(x, *self._broadcast(table, x), self.layout)
