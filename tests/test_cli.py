@@ -162,7 +162,7 @@ def test_info_tells_structure_path_and_tables(call: Call) -> None:
     out = call("info", "fox")[1]
     assert "Σ gates_l over the keys l" in out
     assert "inference: " in out
-    assert "docs/results/text" in call("info", "rope")[1]
+    assert "results/text/table.html" in call("info", "rope")[1]
     known = json.loads(call("info", "t5", "--json")[1])
     assert known["attention"]["structure"]
     assert {"of": "T5Bias", "name": "num_buckets"}.items() <= known["options"][1].items()

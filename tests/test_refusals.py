@@ -384,10 +384,10 @@ def test_positions_are_no_table_of_a_rotation(name: str) -> None:
     q, _, _ = heads_of(case, 6, 6, dtype=torch.float32)
     for encoding in case.make():
         assert isinstance(encoding, RotaryEncoding)
-        for positions in (torch.arange(6), torch.zeros(2, 6), case.positions(torch.arange(6))):
+        for where in (torch.arange(6), torch.zeros(2, 6), case.positions(torch.arange(6))):
             for rotate in (encoding.rotate, encoding.rotate_queries, getattr(encoding, "rotate_", encoding.rotate)):
                 with pytest.raises(ValueError, match=r"\btable\b"):
-                    rotate(q, positions)
+                    rotate(q, where)
 
 
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.hook_point == "score"])

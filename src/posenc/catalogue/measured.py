@@ -5,6 +5,8 @@ The tables themselves are not part of an installed package; a test holds this li
 
 from __future__ import annotations
 
+from posenc.published import page_address
+
 _IN_TASKS = (
     "nope", "sinusoidal", "learned", "rope", "xpos", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "fox",
     "data_alibi", "path", "transformer_xl", "cope", "dape", "stick-breaking",
@@ -37,9 +39,9 @@ RECORDED: dict[str, tuple[str, ...]] = {
 
 
 def tables_with(name: str) -> list[str]:
-    """Paths of the recorded runs in the project's repository that have an encoding among their rows.
+    """The recorded comparisons that have an encoding among their rows, as pages of the guide.
 
-    >>> tables_with("abacus")
-    ['docs/results/addition']
+    >>> [page.partition(".html")[0].endswith("results/addition/table") for page in tables_with("abacus")]
+    [True]
     """
-    return [f"docs/results/{folder}" for folder, names in RECORDED.items() if name in names]
+    return [page_address(f"docs/results/{folder}") for folder, names in RECORDED.items() if name in names]

@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     known = [(label, str(facts[key])) for key, label in _LABELS.items() if facts[key]]
     known += [("structure", backends["structure"])]
     known += [("attention", f"{work}: {words}") for work, words in backends["backends"].items()]
-    known += [("measured", path) for path in facts["tables"] or ["in no recorded comparison"]]
+    known += [("measured", page) for page in facts["tables"] or ["in no recorded comparison"]]
     lines = ["", *paragraph(facts["title"], out), "", *labelled(known, out)]
     if options:
         lines += [

@@ -111,11 +111,11 @@ TUNED = (
          {**_TRAINED, "ratio": _LONGER, "tuning": _BILLIONS}),
     Rule("practice", "LongRoPE2, where short prompts must stay good: factors searched by hidden numbers, then short "
          "documents trained under the original rotation together with long ones (2k and 8k to 128k with 10 billion "
-         "tokens; docs/howto/train-for-a-longer-context.md).", "practice", ("longrope2",),
+         "tokens).", "practice", ("longrope2", "docs/howto/train-for-a-longer-context.md"),
          {**_TRAINED, "ratio": _LONGER, "tuning": _TEN_BILLIONS}),
     Rule("practice", "DroPE, where long texts are few and the budget is large: the rotation dropped in all layers, "
-         "then training at the training length alone (Llama-2-7B and SmolLM with at least 10 billion tokens; "
-         "docs/howto/train-for-a-longer-context.md).", "practice", ("drope",),
+         "then training at the training length alone (Llama-2-7B and SmolLM with at least 10 billion tokens).",
+         "practice", ("drope", "docs/howto/train-for-a-longer-context.md"),
          {**_TRAINED, "ratio": _LONGER, "kind": DECODERS, "tuning": _TEN_BILLIONS}),
     Rule("practice", "With an adapter (LoRA): its authors for long contexts train embeddings and norms too, because "
          "attention alone falls behind full fine-tuning there. An adapter holds no scaling: write it into the base's "

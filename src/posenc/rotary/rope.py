@@ -34,7 +34,14 @@ from posenc.positions import checking as position
 from posenc.positions.checking import DEFAULT_MARK, counted, end_together
 from posenc.rotary._default_tables import default_table
 from posenc.rotary._kernels import by_kernel
-from posenc.rotary._rotate import check_table, check_tokens, rotate_both, rotate_pairs, rotate_pairs_, tokens_second_last
+from posenc.rotary._rotate import (
+    check_table,
+    check_tokens,
+    rotate_both,
+    rotate_pairs,
+    rotate_pairs_,
+    tokens_second_last,
+)
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors
 

@@ -39,6 +39,7 @@ from posenc.hf.sources.config_files import (
     write_out,
 )
 from posenc.hf.sources.load import Config, Source, dotted
+from posenc.published import page_address
 
 _METHODS = {"yarn": "yarn", "linear": "pi", "dynamic": "dynamic_ntk", "llama3": "llama3"}  # as posenc evaluate names
 _CUTTING = {  # files with a length at which texts are cut, and its key
@@ -48,7 +49,7 @@ _CUTTING = {  # files with a length at which texts are cut, and its key
 _STUDY = (
     "Measured at factor 1.5 alone: YaRN from 8,192 to 12,288 tokens costs SmolLM2-135M +0.0117 nats a token (95 % "
     "interval +0.0098 to +0.0137) at 2,048, and at 12,288 it is no better than cutting the text (-0.0007, -0.0072 to "
-    "+0.0058; 100 documents, docs/results/context-study/likelihood)."
+    f"+0.0058; 100 documents; {page_address('docs/results/context-study/likelihood/table.md')})."
 )
 _MOST = 4.0  # times the length before, that a model card documents without training
 

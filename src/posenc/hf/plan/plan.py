@@ -95,7 +95,7 @@ class BlockChange:
         method: rope type.
         factor: of the new block; None where it stays.
         original: tokens that the factor counts from; None where the rope type has no such key.
-        documented: the recipe that was followed; None: posenc knows no source of this extension.
+        documented: the recipe that was followed; None: no model card or paper that posenc knows documents it.
         notes: what a reader should know of this change.
     """
 
