@@ -20,7 +20,7 @@ import posenc
 import posenc_cli
 from posenc.catalogue import CATALOGUE
 from posenc.cli import columns
-from posenc.cli.facts import facts_of, meanings_of, options_of
+from posenc.cli.encodings import facts_of, meanings_of, options_of
 from posenc.lab import commands as lab_commands
 from posenc.lab.console import plain_console
 from posenc_cli import installed
@@ -56,7 +56,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def width(wide: int) -> None:
         monkeypatch.setenv("COLUMNS", str(wide))
         monkeypatch.setattr(columns, "width_of", lambda stream: wide)
-        monkeypatch.setattr("posenc.cli.listing.width_of", lambda stream: wide)
+        monkeypatch.setattr("posenc.cli.encodings.width_of", lambda stream: wide)
 
     return width
 

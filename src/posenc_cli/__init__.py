@@ -75,7 +75,8 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(help_text())
     elif command in STANDALONE:
         options = parser_of(command).parse_args(rest)
-        execute: Callable[[Namespace], int] = _load(STANDALONE[command].module, command).run
+        module, _, function = STANDALONE[command].function.partition(".")
+        execute: Callable[[Namespace], int] = getattr(_load(f"posenc.cli.{module}", command), function)
         with _naming_extra(command):  # a package that this option alone needs
             return execute(options)
     elif command in LAB:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 
 from posenc_cli import checkpoints
-from posenc_cli.engines import engines_parser, probe_parser
 from posenc_cli.parsing import Parser, tokens
 
 EXPLORER = "explorer.html"
@@ -109,6 +108,5 @@ def _selftest() -> argparse.ArgumentParser:
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "list": _list, "info": _info, "recommend": _recommend, "explore": _explore, "figure": _figure,
-    "selftest": _selftest,
-    **checkpoints.PARSERS, "engines": engines_parser, "probe": probe_parser,
+    "selftest": _selftest, **checkpoints.PARSERS,
 }  # fmt: skip

@@ -13,29 +13,31 @@ class Command(NamedTuple):
     """One command."""
 
     summary: str
-    module: str = ""  # with ``run``; empty for the laboratory's, which `posenc.lab.commands` loads
+    function: str = ""  # below posenc.cli; empty for the laboratory's, which `posenc.lab.commands` loads
     extra: str = ""  # that the command cannot work without
 
 
 GROUPS = {
     "Building a model:": {
-        "list": Command("List the positional encodings and where in attention each one acts.", "posenc.cli.listing"),
-        "info": Command("Show one encoding: formula, source, options, cost, attention backend.", "posenc.cli.info"),
-        "recommend": Command("Recommend an encoding for a model, with evidence.", "posenc.cli.recommend"),
-        "selftest": Command("Check backends and GPU kernels on this machine, and time calls.", "posenc.cli.selftest"),
+        "list": Command(
+            "List the positional encodings and where in attention each one acts.", "encodings.list_encodings"
+        ),
+        "info": Command("Show one encoding: formula, source, options, cost, attention backend.", "encodings.info"),
+        "recommend": Command("Recommend an encoding for a model, with evidence.", "recommend.run"),
+        "selftest": Command("Check backends and GPU kernels on this machine, and time calls.", "selftest.run"),
     },
     "Extending, serving or debugging a checkpoint:": {
-        "explain": Command("Explain the positional encoding of a checkpoint, also per layer.", "posenc.cli.explain"),
-        "doctor": Command("Find and correct faults in a checkpoint's position settings.", "posenc.cli.doctor"),
-        "extend": Command("Extend a checkpoint's context length and evaluate the result.", "posenc.cli.extend", "hf"),
-        "convert": Command("Rewrite a config's RoPE keys for transformers 4, 5 or both.", "posenc.cli.convert"),
-        "evaluate": Command("Measure loss and retrieval of a checkpoint by length.", "posenc.cli.evaluate", "hf"),
-        "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "posenc.cli.attach", "hf"),
-        "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
-        "serve": Command("Print the command that serves a model in vLLM, SGLang, llama.cpp, mlx.", "posenc.cli.serve"),
-        "probe": Command("Test whether a running server computes positions correctly.", "posenc.cli.probe", "hf"),
-        "check-batch": Command("Test whether a batch is correct for a model.", "posenc.cli.check_batch", "hf"),
-        "engines": Command("Tell which engines compute a config correctly, as measured.", "posenc.cli.engines"),
+        "explain": Command("Explain the positional encoding of a checkpoint, also per layer.", "explain.run"),
+        "doctor": Command("Find and correct faults in a checkpoint's position settings.", "doctor.run"),
+        "extend": Command("Extend a checkpoint's context length and evaluate the result.", "extend.extend", "hf"),
+        "convert": Command("Rewrite a config's RoPE keys for transformers 4, 5 or both.", "config.convert"),
+        "evaluate": Command("Measure loss and retrieval of a checkpoint by length.", "extend.evaluate", "hf"),
+        "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "extend.attach", "hf"),
+        "gguf": Command("Copy a GGUF file with other RoPE settings.", "config.gguf", "gguf"),
+        "serve": Command("Print the command that serves a model in vLLM, SGLang, llama.cpp, mlx.", "config.serve"),
+        "probe": Command("Test whether a running server computes positions correctly.", "engines.probe", "hf"),
+        "check-batch": Command("Test whether a batch is correct for a model.", "check_batch.run", "hf"),
+        "engines": Command("Tell which engines compute a config correctly, as measured.", "engines.check"),
     },
     "Comparing and learning:": {
         "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),
@@ -43,14 +45,14 @@ GROUPS = {
         "cost": Command("Measure milliseconds and cache bytes of encodings.", extra="lab"),
         "report": Command("Write the report of one or several finished runs.", extra="lab"),
         "export": Command("Export a model trained by compare as a transformers folder.", extra="lab"),
-        "explore": Command("Write an interactive page about encodings and configs.", "posenc.cli.explore"),
-        "figure": Command("Draw how an encoding works, as SVG or PDF.", "posenc.cli.figure"),
+        "explore": Command("Write an interactive page about encodings and configs.", "pages.explore"),
+        "figure": Command("Draw how an encoding works, as SVG or PDF.", "pages.figure"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ALIASES = {("serve-flags",): "serve", ("engines", "probe"): "probe"}  # how earlier pages called them
-LAB = {name: command for name, command in COMMANDS.items() if not command.module}
-STANDALONE = {name: command for name, command in COMMANDS.items() if command.module}
+LAB = {name: command for name, command in COMMANDS.items() if not command.function}
+STANDALONE = {name: command for name, command in COMMANDS.items() if command.function}
 _NAMES = max(map(len, COMMANDS)) + 2  # columns of the names
 _WIDEST = 100  # columns that text is easily read in
 

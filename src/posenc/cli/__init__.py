@@ -1,4 +1,4 @@
-"""The commands of ``posenc`` outside the laboratory: one module each, with a function ``run``.
+"""The commands of ``posenc`` outside the laboratory: functions of the parsed arguments that return an exit code.
 
 `posenc_cli`, which loads them, has the entry point, the arguments and the help.
 """

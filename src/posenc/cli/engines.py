@@ -1,20 +1,20 @@
-"""``posenc engines``: what was measured of engines for the rotation of a config."""
+"""``posenc engines`` and ``posenc probe``: what was measured for a config, and what a server does."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
 
-from posenc.engines.checkpoint import check_checkpoint
 from posenc.input_files import naming
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
 
 BENCH = "benchmarks/engines in posenc's repository runs an engine's own code on a config (python -m benchmarks.engines)"
 
 
-def run(options: Namespace) -> int:
+def check(options: Namespace) -> int:
     """Print the rows of the table for a config.
 
     Raises:
@@ -22,6 +22,8 @@ def run(options: Namespace) -> int:
     """
     if options.checkpoint is None:
         raise ValueError(f"check needs --checkpoint PATH; {BENCH}")
+    from posenc.engines.checkpoint import check_checkpoint
+
     with naming(options.checkpoint):
         lines = check_checkpoint(Path(options.checkpoint), options.engines)
     if options.as_json:
@@ -33,3 +35,46 @@ def run(options: Namespace) -> int:
     if states & {"off", "ignored"}:
         return FAULT
     return OK if states == {"right"} else SUSPICION
+
+
+def probe(options: Namespace) -> int:
+    """Probe a server, and print what was found.
+
+    Raises:
+        ValueError: as `posenc.engines.probe.probe`, for a checkpoint that cannot be read, and for an environment
+            variable that is not set.
+        OSError: for a server that cannot be reached.
+    """
+    from posenc.engines.endpoint import Endpoint
+    from posenc.engines.probe import probe as probe_server
+
+    original, length, key = options.original, options.length, options.api_key_env
+    if options.checkpoint is not None:
+        trained, longest = _lengths_of(options.checkpoint)
+        original, length = original or trained, length or longest
+    if key and key not in os.environ:
+        raise ValueError(f"--api-key-env: the environment variable {key} is not set")
+    server = Endpoint(options.endpoint, options.model, os.environ.get(key, ""), options.requests, options.seconds)
+    result = probe_server(server, original=original, length=length, progress=_report)
+    sys.stdout.write((result.json() if options.as_json else str(result)) + "\n")
+    if result.faults:
+        return FAULT
+    return OK if result.scaling == "applied" else SUSPICION
+
+
+def _report(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{line}\n")
+
+
+def _lengths_of(checkpoint: str) -> tuple[int | None, int | None]:
+    """The trained length and the longest length that a checkpoint's configuration tells."""
+    from posenc.hf import read_rope
+    from posenc.hf.config.rotation import text_rope
+
+    with naming(checkpoint):
+        read = read_rope(Path(checkpoint))
+    ropes = [text_rope(rotation) for rotation in read.rotations.values() if rotation is not None]
+    trained = [length for rope in ropes if (length := read.facts.trained(rope)) is not None]
+    longest = [length for rope in ropes if (length := read.facts.reachable(rope)) is not None]
+    return max(trained, default=None), max(longest, default=None)

@@ -1,4 +1,4 @@
-"""``posenc extend``: a checkpoint with a longer context, and its evaluation."""
+"""``posenc extend``, ``evaluate`` and ``attach``: a checkpoint with a longer context or other encodings, measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from posenc.search import Settings
 
 
-def run(options: Namespace) -> int:
+def extend(options: Namespace) -> int:
     """Extend a model and print what was measured; with ``--config-only`` its config alone, without torch.
 
     Raises:
@@ -49,15 +49,57 @@ def _extended_config(options: Namespace) -> Any:
 
 
 def _extended(options: Namespace) -> Any:
-    from posenc.hf.extend import extend  # transformers
+    from posenc.hf.extend import extend as extend_checkpoint  # transformers
 
     left = ("path", "length", "method", "config_only", "in_place", "as_json", "search", "generations")
     rest = {name: value for name, value in vars(options).items() if name not in left}
     with naming(options.path), resumable(None if options.out is None else lambda: saved_state(options.out)):
-        return extend(
+        return extend_checkpoint(
             options.path, options.length, options.method, progress=print_progress,
             search=search_settings(options.search, options.generations), **rest,
         )  # fmt: skip
+
+
+def evaluate(options: Namespace) -> int:
+    """Evaluate the checkpoint of a folder or a GGUF file, and print the tables.
+
+    Raises:
+        ValueError: as `posenc.hf.evaluate.evaluate`.
+    """
+    from posenc.hf.evaluate import evaluate as evaluate_checkpoint  # transformers
+
+    state = f"every reading that was made is saved in {options.out}; to continue: {command_line()}"
+    left = ("path", "as_json", "search", "generations")
+    rest = {name: value for name, value in vars(options).items() if name not in left}
+    with naming(options.path), resumable(None if options.out is None else lambda: state):
+        result = evaluate_checkpoint(
+            options.path, search=search_settings(options.search, options.generations), progress=print_progress, **rest
+        )
+    sys.stdout.write(f"{json.dumps(result.record(), indent=1) if options.as_json else result}\n")
+    return 0
+
+
+def attach(options: Namespace) -> int:
+    """Write the folder, and print how to load it and, if it was measured, what it costs.
+
+    Raises:
+        ValueError: as `posenc.hf.attach.checkpoint.attach_to_folder`.
+    """
+    from posenc.hf.attach.checkpoint import attach_to_folder
+
+    where = (Path(options.path), options.encodings, Path(options.out), options.layers)
+    if options.measure:
+        from posenc.hf.evaluate.attachment import attach_and_measure
+
+        cost = attach_and_measure(
+            *where, text=options.text, windows=options.windows, trust_remote_code=options.trust_remote_code,
+            progress=print_progress,
+        )  # fmt: skip
+        sys.stdout.write(f"{cost}\n")
+    else:
+        attach_to_folder(*where, trust_remote_code=options.trust_remote_code)
+    sys.stdout.write(f"written to {options.out}; load it with posenc.hf.attach.load\n")
+    return 0
 
 
 def saved_state(out: str) -> str:

@@ -1,4 +1,4 @@
-"""``posenc serve``: the command that serves a model in each engine, or the flags for another rotation."""
+"""``posenc convert``, ``gguf`` and ``serve``: the RoPE settings of a config, a GGUF file, or a serving command."""
 
 from __future__ import annotations
 
@@ -6,18 +6,51 @@ import json
 import shlex
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from posenc.hf.config.rope_argument import parse_rope_argument
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.plan.plan import Plan, plan_or_refusal
-from posenc.hf.serving.lines import reach_of, serve_flags
 from posenc.input_files import naming
 
 
-def run(options: Namespace) -> int:
+def convert(options: Namespace) -> int:
+    """Print the diff of a config whose rope keys old readers, new readers, or both understand; write it if asked to.
+
+    Raises:
+        ValueError: as `posenc.hf.config.convert.convert_config`.
+    """
+    from posenc.hf.config.convert import convert_config
+
+    with naming(options.path):
+        conversion = convert_config(options.path, options.spelling, out=options.out, in_place=options.in_place)
+    sys.stdout.write(f"{json.dumps(conversion.record(), indent=1) if options.as_json else conversion}\n")
+    return 0
+
+
+def gguf(options: Namespace) -> int:
+    """Write a copy of a GGUF file with other settings; print what changed, and the rotation as read from the copy."""
+    from posenc.arguments import one_line
+    from posenc.hf.gguf import write_gguf  # numpy
+
+    with naming(options.source):
+        block = partial(parse_rope_argument, options.rope)
+        written = write_gguf(options.source, options.target, block, replace=options.replace)
+    lines = [f"{name}: {'removed' if value is None else value}" for name, value in written.keys.items()]
+    lines += [
+        f"{name}: {'removed' if count is None else f'{count} factors'}" for name, count in written.tensors.items()
+    ]  # fmt: skip
+    lines += [f"{kind} layers: {one_line(rotation)}" for kind, rotation in written.config.layers.items()]
+    first = f"{options.target}: everything else is byte for byte as in {options.source}"
+    sys.stdout.write("\n".join([first, *lines]) + "\n")
+    return 0
+
+
+def serve(options: Namespace) -> int:
     """Print a line for each engine, or the command that extends a config whose own rotation does not reach a length."""
+    from posenc.hf.serving.lines import reach_of, serve_flags
+
     path, length = options.path, options.length
     with naming(path):
         config = read_rope(Path(path))
@@ -44,6 +77,8 @@ def run(options: Namespace) -> int:
 
 def _extension(path: str, config: RopeConfig, length: int) -> tuple[dict[str, Any], str]:
     """The plan of a longer context as plain data, with the words of its command; and both as text."""
+    from posenc.hf.plan.plan import Plan, plan_or_refusal
+
     plan = plan_or_refusal(config.facts, length)
     if not isinstance(plan, Plan):
         return plan.record(), str(plan)
