@@ -6,7 +6,6 @@ files of a folder there cannot be made again: tuning trials, measurements by han
 
 from __future__ import annotations
 
-import gc
 import shutil
 from functools import cache
 from pathlib import Path
@@ -50,12 +49,7 @@ def run_of(name: str) -> Run:
 @cache
 def records_frame(name: str) -> Table:
     """The rows of a recorded run: means, changes, verdicts and planned contrasts."""
-    run = run_of(name)
-    gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
-    try:
-        return build_table(run)
-    finally:
-        gc.unfreeze()
+    return build_table(run_of(name))
 
 
 def report_page(name: str) -> str:

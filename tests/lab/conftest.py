@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -55,14 +55,6 @@ def run_in_process(patch: pytest.MonkeyPatch) -> None:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands run in this process; see `run_in_process`."""
     run_in_process(monkeypatch)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_collections() -> Iterator[None]:
-    """statsmodels collects garbage for every table, which takes longer than all the rest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gc.collect", lambda generation=2: 0)
-        yield
 
 
 @pytest.fixture(autouse=True)

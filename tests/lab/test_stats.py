@@ -15,13 +15,14 @@ from posenc.lab.stats import (
     Array,
     Caution,
     contrasts,
+    errors,
     holm,
     mean_interval,
     paired,
     share,
+    squares,
     within,
 )
-from posenc.lab.stats.intervals import errors, squares
 
 
 @pytest.mark.parametrize("shape", [(1, 40), (6, 1)], ids=["documents", "seeds"])

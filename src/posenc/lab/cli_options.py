@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -41,17 +41,20 @@ def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ())
         command: a function for typer whose parameter ``numbers`` is a dict.
         options: dataclasses with more options, of tasks; one that several have is one option.
     """
-    parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
-    parameters_of_numbers = dict(_parameters(options))
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
+    typed = {f.name: f for part in (Training, Evaluation, Model, *options, Machine) for f in dataclasses.fields(part)}
+    typed = {name: f for name, f in typed.items() if f.metadata["typed"]}
+    parameters = [*own, *map(_parameter, typed.values())]
 
     @functools.wraps(command)
     def taking(**arguments: Any) -> Any:
-        numbers = {name: arguments.pop(name) for name in parameters_of_numbers}
-        values = {name: _read(name, value) for name, value in numbers.items() if value is not None}
-        return command(**arguments, numbers=values)
+        given = {name: value for name in typed if (value := arguments.pop(name)) is not None}
+        lists = {name for name in given if isinstance(typed[name].default, tuple)}  # which come as texts
+        numbers = {name: parse_value(tuple, name, v) if name in lists else v for name, v in given.items()}
+        return command(**arguments, numbers=numbers)
 
-    taking.__signature__ = inspect.Signature([*parameters, *parameters_of_numbers.values()])  # type: ignore[attr-defined]
-    taking.__annotations__ = {p.name: p.annotation for p in (*parameters, *parameters_of_numbers.values())}
+    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in parameters}
     return taking
 
 
@@ -68,25 +71,13 @@ def chosen(numbers: dict[str, Any], set_: Sequence[str], config: Config) -> Conf
     return config.replaced(numbers)
 
 
-def _parameters(options: Sequence[type[Any]]) -> Iterator[tuple[str, inspect.Parameter]]:
-    seen = set[str]()
-    for part in (Training, Evaluation, Model, *options, Machine):
-        hints = get_type_hints(part)
-        for f in dataclasses.fields(part):
-            if f.name in seen or not f.metadata["typed"]:
-                continue
-            seen.add(f.name)
-            kind: Any = bool if hints[f.name] is bool else str if hints[f.name] not in (int, float) else hints[f.name]
-            names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
-            option_info = typer.Option(*names, help=f.metadata["text"], rich_help_panel=PANEL, show_default=False)
-            annotation = Annotated[kind | None, option_info]
-            yield f.name, inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def _read(name: str, value: Any) -> Any:
-    """Lists of whole numbers come as texts."""
-    tuples = {f.name for part in (Evaluation,) for f in dataclasses.fields(part) if isinstance(f.default, tuple)}
-    return parse_value(tuple, name, value) if name in tuples else value
+def _parameter(f: dataclasses.Field[Any]) -> inspect.Parameter:
+    """The option of a field, for typer."""
+    kind: Any = type(f.default) if type(f.default) in (bool, int, float) else str
+    names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
+    option_info = typer.Option(*names, help=f.metadata["text"], rich_help_panel=PANEL, show_default=False)
+    annotation = Annotated[kind | None, option_info]
+    return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def parse_value(kind: type, name: str, text: str) -> Any:

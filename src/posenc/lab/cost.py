@@ -16,7 +16,6 @@ to. A scaling (yarn, clex, longrope, …) is RoPE with it, for a model that was 
 from __future__ import annotations
 
 import os
-import shlex
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -27,9 +26,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from posenc.attend import attention, explain_backend
@@ -38,7 +34,7 @@ from posenc.lab.cli_options import ClassesFrom
 from posenc.lab.console import plain_console, stoppable, working
 from posenc.lab.files import write_atomically, write_json
 from posenc.lab.plugins import ImportAllowlist, allow_imports
-from posenc.lab.report.tables import TextTable, markdown
+from posenc.lab.report.tables import TextTable, markdown, terminal
 from posenc.lab.run.machine import describe_machine, describe_versions, device_of
 from posenc.lab.specs import Shape, build_encodings, encoding_names, entry_of, is_schedule, plugin_names
 from posenc.layers import KVCache, SelfAttention
@@ -69,17 +65,6 @@ class Conditions:
     dtype: torch.dtype
     rounds: int
 
-    def __post_init__(self) -> None:
-        for name in ("batch", "length", "heads", "kv_heads", "head_dim", "rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1 is needed")
-        if self.heads % self.kv_heads:
-            raise ValueError(f"--kv-heads {self.kv_heads}: --heads {self.heads} must be a multiple of it")
-
-    def words(self) -> dict[str, Any]:
-        """As a record has them."""
-        return {**vars(self), "dtype": str(self.dtype).removeprefix("torch.")}
-
 
 def cost_command(
     context: typer.Context,
@@ -87,15 +72,15 @@ def cost_command(
         list[str] | None,
         typer.Argument(help="Encodings, mixes like rope+alibi, and scalings like yarn. Default: thirteen methods."),
     ] = None,
-    length: Annotated[int, typer.Option(help="Tokens.")] = 4096,
-    batch: Annotated[int, typer.Option(help="Sequences in a batch.")] = 1,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 8,
-    kv_heads: Annotated[int | None, typer.Option(help="Heads of keys and values. Default: as many.")] = None,
-    head_dim: Annotated[int, typer.Option(help="Channels of a head.")] = 64,
+    length: Annotated[int, typer.Option(help="Tokens.", min=1)] = 4096,
+    batch: Annotated[int, typer.Option(help="Sequences in a batch.", min=1)] = 1,
+    heads: Annotated[int, typer.Option(help="Attention heads.", min=1)] = 8,
+    kv_heads: Annotated[int | None, typer.Option(help="Heads of keys and values. Default: as many.", min=1)] = None,
+    head_dim: Annotated[int, typer.Option(help="Channels of a head.", min=1)] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     precision: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     threads: Annotated[int, typer.Option(help="Processor threads.", min=1)] = 1,
-    rounds: Annotated[int, typer.Option(help="Rounds that medians are taken over.")] = 7,
+    rounds: Annotated[int, typer.Option(help="Rounds that medians are taken over.", min=1)] = 7,
     classes_from: ClassesFrom = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for cost.json and cost.md. Default: print only.", show_default=False)
@@ -104,6 +89,8 @@ def cost_command(
     """Measure what encodings and scalings cost: milliseconds of encoding, attention and in total, and cache bytes."""
     if precision not in ("float32", "bfloat16", "float16"):
         raise ValueError(f"--precision {precision}: float32, bfloat16 or float16 is needed")
+    if heads % (kv_heads or heads):
+        raise ValueError(f"--kv-heads {kv_heads}: --heads {heads} must be a multiple of it")
     dtype = getattr(torch, precision)
     conditions = Conditions(batch, length, heads, kv_heads or heads, head_dim, device_of(device), dtype, rounds)
     names, console = list(encodings or DEFAULT), plain_console()
@@ -115,13 +102,14 @@ def cost_command(
                 costs = measure(names, conditions)
         finally:
             torch.set_num_threads(before)
-    show(costs, conditions, console)
+    words = {**vars(conditions), "dtype": precision, "threads": threads}
+    console.print(terminal(table_of(costs)))
+    console.print(SENTENCE.format(**words), style="dim")
     if out is not None:
         record = {
-            "format": FORMAT, "conditions": {**conditions.words(), "threads": threads}, "costs": costs,
+            "format": FORMAT, "conditions": words, "costs": costs,
             "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else [], "versions": describe_versions(),
-            "machine": describe_machine(conditions.device),
-            "command": shlex.join(shlex.split(context.obj or "posenc cost")),
+            "machine": describe_machine(conditions.device), "command": context.obj,
         }  # fmt: skip
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "cost.json", record)
@@ -312,17 +300,6 @@ def table_of(costs: dict[str, dict[str, Any]]) -> TextTable:
         bytes_ = f"{c['cache_bytes_per_token']:,.0f}"
         lines.append([name, *times, bytes_, f"{c['parameters']:,}", c["backend"]])
     return TextTable(HEADS, lines)
-
-
-def show(costs: dict[str, dict[str, Any]], conditions: Conditions, console: Console) -> None:
-    """Print the costs."""
-    table, shown = table_of(costs), Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for number, head in enumerate(table.heads):
-        shown.add_column(head, justify="right" if number else "left", overflow="fold")
-    for line in table.lines:
-        shown.add_row(*line)
-    console.print(shown)
-    console.print(SENTENCE.format(**conditions.words()), style="dim")
 
 
 SENTENCE = (

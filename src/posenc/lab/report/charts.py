@@ -16,15 +16,13 @@ import vl_convert as vlc
 
 from posenc.catalogue import encoding_info, list_encodings
 from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Metric
-from posenc.lab.report.numbers import OWN_WINDOW, Table
+from posenc.lab.report.numbers import Table
 from posenc.lab.report.tables import unit_of
 from posenc.lab.run.folder import Run
 
-ROW = 17  # pixels from row to row
-SYMLOG_FROM = 20  # margins: where changes are larger, their axis is logarithmic beyond the margin
 CURVE_POINTS = 24  # of a curve, evenly spaced on its axis
 LOG_RATIO = 20  # from the largest item of a curve to the smallest: from there on the axis is logarithmic
-INK, SOFT, LINE, GREY, BAND = "#1b1f24", "#59636e", "#dde3e9", "#bcc4cc", "#eef1f4"
+INK, SOFT, LINE, GREY = "#1b1f24", "#59636e", "#dde3e9", "#bcc4cc"
 COLORS = {  # of hook points, after Okabe and Ito, dark enough on white
     "none": "#6b6b6b", "embedding": "#a86d00", "rotary": "#0a6aa8", "bias": "#00795a", "score": "#b84a00",
     "weight": "#a05080", "mixed": "#6a5acd",
@@ -52,13 +50,8 @@ class Chart(NamedTuple):
 
 def charts_of(run: Run, table: Table) -> Iterator[Chart]:
     """Every chart that a run has the numbers for."""
-    metric, window = run.decides, "dashed, the same weights under a sliding window of the training length"
+    window = "dashed, the same weights under a sliding window of the training length"
     charts: list[tuple[str, str, str, alt.TopLevelMixin | None]] = [
-        ("dots", "Training length, change with length, and difference to a sliding window",
-         "Means with 95 % intervals over seeds and documents; better is to the right. Left: at the training length, "
-         "hollow where the encoding did not learn the task. Middle: change from the training length to the longest "
-         f"length. Right: difference to the own window. The band is the margin. In {unit_of(metric)}.",
-         dots(run, table)),
         ("lengths", "Every encoding by length",
          f"With its 95 % interval, the others in grey; {window}; dotted, the n-gram of the training text and, where "
          "losses come near, the entropy of single tokens.", lengths(run, table)),
@@ -73,47 +66,6 @@ def charts_of(run: Run, table: Table) -> Iterator[Chart]:
     for name, title, caption, chart in charts:
         if chart is not None:
             yield Chart(name, title, caption, chart)
-
-
-def dots(run: Run, table: Table) -> alt.TopLevelMixin | None:
-    """One row an encoding, with up to three intervals."""
-    lines = [
-        {"panel": panel, "encoding": row.spec, "value": value.mean, "low": value.low, "high": value.high,
-         "learned": row.learned, "color": color_of(row.spec)}
-        for row in table.full_rows
-        for panel, value in (
-            ("first", row.cells.get(table.trained)), ("change", row.change), ("window", row.contrasts.get(OWN_WINDOW)),
-        )
-        if value is not None
-    ]  # fmt: skip
-    frame = pd.DataFrame(lines)
-    if frame.empty or len(run.lengths) < 2:
-        return None
-    longest = f"{table.times}×"
-    titles = {"first": "training length", "change": f"{longest} − 1×", "window": f"{longest} − own window"}
-    shown = [panel for panel in titles if (frame["panel"] == panel).any()]
-    return alt.hconcat(*(_panel(frame, panel, titles[panel], table, labels=panel == shown[0]) for panel in shown))
-
-
-def _panel(
-    frame: pd.DataFrame, panel: str, title: str, table: Table, *, labels: bool
-) -> alt.LayerChart | alt.FacetChart:
-    metric, part = table.metric, frame[frame["panel"] == panel]
-    change, order = panel != "first", [row.spec for row in table.full_rows]
-    scale = alt.Scale(zero=change, reverse=metric.better == "lower", nice=False, padding=9)
-    if change and part[["value", "low", "high"]].abs().max().max() > SYMLOG_FROM * metric.margin:
-        scale.type, scale.constant = "symlog", 2 * metric.margin
-    axis = alt.Axis(title=title, format=_format(metric, change=change), tickCount=3, grid=False, orient="top")
-    x, low = alt.X("value:Q", scale=scale, axis=axis), alt.X("low:Q", scale=scale, axis=axis)
-    base = alt.Chart(part).encode(y=_rows(order, labels=labels), color=alt.Color("color:N", scale=None))
-    fill = alt.condition("datum.learned", alt.Color("color:N", scale=None), alt.value("#ffffff"))
-    tip = [alt.Tooltip("encoding:N"), alt.Tooltip("value:Q", format=_format(metric, change=change))]
-    layers = [base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q"),
-              base.mark_point(size=46, strokeWidth=2, opacity=1).encode(x=x, fill=fill, tooltip=tip)]  # fmt: skip
-    if change:
-        band = alt.Chart(pd.DataFrame({"low": [-metric.margin], "high": [metric.margin]})).mark_rect(color=BAND)
-        layers.insert(0, band.encode(x=low, x2="high:Q"))
-    return alt.layer(*layers).properties(height=ROW * len(order), width=260)
 
 
 def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
@@ -173,7 +125,7 @@ def _multiples(
     frame = frame.assign(color=frame["encoding"].map(color_of), alone=alone)
     scale = alt.Scale(type="log", base=2, nice=False) if wide else alt.Scale(zero=False, nice=False)
     x = alt.X("x:Q", scale=scale, axis=alt.Axis(title=None, tickCount=3, format="~s", grid=False))
-    axis = alt.Axis(format=_format(metric), tickCount=4, title=None)
+    axis = alt.Axis(format=".0%" if metric.percent else ".2~f", tickCount=4, title=None)
     y = alt.Y("value:Q", scale=alt.Scale(zero=False, nice=False), axis=axis)
     lines = alt.Chart().encode(x=x, y=y, color=alt.Color("color:N", scale=None))
     window, full = (alt.FieldEqualPredicate(field="view", equal=view) for view in (WINDOW, FULL))
@@ -220,19 +172,6 @@ def _curve_points(run: Run, name: str) -> pd.DataFrame:
 def _facet(table: Table, title: str) -> alt.Facet:
     order = [row.spec for row in table.full_rows]
     return alt.Facet("encoding:N", sort=order, title=title, header=alt.Header(labelLimit=130))
-
-
-def _rows(order: Sequence[str], *, labels: bool) -> alt.Y:
-    """A row for each encoding."""
-    axis = alt.Axis(
-        title=None, labels=labels, labelColor=INK, labelLimit=160, labelOverlap=False, ticks=False, domain=False
-    )
-    return alt.Y("encoding:N", sort=list(order), axis=axis, scale=alt.Scale(domain=list(order)))
-
-
-def _format(metric: Metric, *, change: bool = False) -> str:
-    """A d3 format for numbers of a metric; shares are shown as percent."""
-    return ("+" if change else "") + (".0%" if metric.percent else ".2~f")
 
 
 def _file_name(name: str) -> str:

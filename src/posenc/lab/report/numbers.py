@@ -94,7 +94,6 @@ class Row:
     spec: str
     view: str
     cells: dict[int, Interval]  # by length in tokens; absent where the encoding is undefined
-    seed_means: dict[int, dict[int, float]]  # by length and seed
     learned: bool  # at least half of the seeds: a task, or of a language model more than the entropy of single tokens
     learned_share: Share
     ngram_share: Share | None  # of a language model: seeds that are better than the n-gram of the run
@@ -115,14 +114,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Omission:
-    """Something that a table lacks, and which rows it concerns."""
+    """Something that a table lacks although it was measured, and which rows it concerns."""
 
-    kind: Literal[
-        "not finite", "no training length", "fewer seeds", "no baseline", "no common seed", "not measured yet",
-        "no n-gram", "tuned otherwise", "above unigram",
-    ]  # fmt: skip
-    rows: tuple[str, ...] = ()  # names of rows; for a baseline that some are not compared with, it comes first
-    counts: tuple[float, ...] = ()  # seed and length; seeds of each row, then of most rows; multiples of the length
+    kind: Literal["not finite", "tuned otherwise", "above unigram"]
+    rows: tuple[str, ...]  # names of rows; for a baseline that some are not compared with, it comes first
+    counts: tuple[int, ...] = ()  # seed and length
 
 
 @dataclass(frozen=True)
@@ -254,7 +250,7 @@ class Measured:
 
 
 def measured(run: Run) -> Measured:
-    """Sort the records of a run; specs without numbers at the training length get no row and are named."""
+    """Sort the records of a run; specs without numbers at the training length get no row."""
     lines, trained, omissions = run.records, run.trained, list[Omission]()
     values = values_of(_finite(lines[(lines["metric"] == run.decides.name) & (lines["length"] > 0)], omissions))
     at_trained = {
@@ -263,8 +259,6 @@ def measured(run: Run) -> Measured:
     for (spec, view), tables in values.items():
         if view == WINDOW and spec in at_trained:  # at the training length the window hides nothing
             tables.setdefault(trained, at_trained[spec])
-    absent = sorted({spec for spec, _ in values} - set(at_trained))
-    omissions += [Omission("no training length", (spec,)) for spec in absent]
     once = lines[(lines["length"] == 0) & np.isfinite(lines["value"])]
     jobs = dict[str, list[str]]()
     for spec, job in lines[["spec", "job"]].drop_duplicates().itertuples(index=False):
@@ -357,14 +351,13 @@ def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
 
     Args:
         run: it may be unfinished.
-        baselines: the rows, by label, that every other row is compared with; an absent one is reported as an omission.
+        baselines: the rows, by label, that every other row is compared with, as far as they are there.
     """
     records, last, metric = measured(run), run.lengths[-1], run.decides
     counting, majority = baselines_of(run) if metric.language else None, majority_of(run)
     bar = _bar(metric, counting, majority)
     drafts = {key: _draft(key, records, run, counting, bar) for key in records.values}
-    pairs, omissions = _planned_contrasts(records, run, last, baselines, counting)
-    contrasts_of, tests = _contrasts(records, last, pairs, untrained=run.pretrained)
+    contrasts_of, omissions = _contrasts(records, run, last, baselines, counting)
     changes = {key: draft.pairs[draft.last] for key, draft in drafts.items() if draft.may_be_judged}
     verdicts = verdicts_on(changes, metric)
     threshold = counting.probe if counting else metric.threshold
@@ -381,13 +374,10 @@ def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
         at_last = row.cells.get(last) if row.learned else None
         return not row.learned, at_last is None, worse * (at_last or next(iter(row.cells.values()))).mean
 
-    absent = omissions if last > run.trained else []  # a task that is judged under views alone has no baselines
-    missing = [Omission("no n-gram")] if metric.language and counting is None and rows else []
-    omissions = [*records.omissions, *_fewer_seeds(records), *_not_measured_yet(run), *missing, *absent]
-    ordered = tuple(sorted(rows, key=rank))
+    ordered, tests = tuple(sorted(rows, key=rank)), sum(map(len, contrasts_of.values()))
     return Table(
-        metric, run.lengths, run.trained, ordered, counting, majority, bar, tests, tuple(omissions)
-    )  # fmt: skip
+        metric, run.lengths, run.trained, ordered, counting, majority, bar, tests, (*records.omissions, *omissions)
+    )
 
 
 def majority_of(run: Run) -> float | None:
@@ -503,7 +493,6 @@ def _row(
         spec=spec,
         view=view,
         cells={length: cell_of(tables[length]) for length in sorted(tables)},
-        seed_means={length: tables[length].mean(axis=1).to_dict() for length in sorted(tables)},
         learned=learned,
         learned_share=draft.learned_share,
         ngram_share=draft.ngram_share,
@@ -520,65 +509,36 @@ def _row(
     )
 
 
-Pairs = dict[tuple[Key, str], tuple[Array, Array]]  # by row and label of the baseline
-
-
-def _planned_contrasts(
+def _contrasts(
     records: Measured, run: Run, last: int, baselines: Mapping[str, Key], counting: Baselines | None
-) -> tuple[Pairs, list[Omission]]:
-    """The pairs of each row under full attention at the longest length, and the contrasts that are not made."""
+) -> tuple[dict[Key, dict[str, Contrast]], list[Omission]]:
+    """The contrasts of rows under full attention at the longest length by label, and those that are not made."""
     at_last = {key: tables[last] for key, tables in records.values.items() if last in tables}
-    above = [key for key, table in at_last.items() if counting and table.to_numpy().mean() > counting.unigram]
     named = {key: f"{key[0]} ({key[1]})" for key in at_last}
-    full, omissions, pairs = [key for key in at_last if key[1] == FULL], list[Omission](), Pairs()
+    above = [key for key, table in at_last.items() if counting and table.to_numpy().mean() > counting.unigram]
+    omissions = [Omission("above unigram", tuple(named[key] for key in above))] if above else []
+    full, planned = [key for key in at_last if key[1] == FULL], list[tuple[Key, str, Key]]()
     for label, baseline in baselines.items():
         if baseline not in at_last:
-            omissions.append(Omission("no baseline", (label,)))
             continue
         rest = [key for key in full if key != baseline]
-        same_weights = [key for key in rest if key[0] == baseline[0]]
-        tuned_alike = [key for key in rest if run.tuning_of(key[0]) == run.tuning_of(baseline[0])]
-        compared = [key for key in rest if (key in same_weights or key in tuned_alike) and key not in above]
-        compared = [] if baseline in above else compared
-        paired_values = {(key, label): pair for key in compared if (pair := _common(at_last[key], at_last[baseline]))}
-        pairs |= paired_values
-        unpaired = [named[key] for key in compared if (key, label) not in paired_values]
-        otherwise = [named[key] for key in rest if key not in same_weights and key not in tuned_alike]
-        omissions += [Omission("no common seed", (label, *unpaired))] if unpaired else []
+        alike = [key for key in rest if key[0] == baseline[0] or run.tuning_of(key[0]) == run.tuning_of(baseline[0])]
+        planned += [(key, label, baseline) for key in alike]
+        otherwise = [named[key] for key in rest if key not in alike]
         omissions += [Omission("tuned otherwise", (label, *otherwise))] if otherwise else []
-    for key in full:
-        window = (key[0], WINDOW)
-        if key not in above and window in at_last and window not in above:
-            pair = _common(at_last[key], at_last[window])
-            pairs |= {(key, OWN_WINDOW): pair} if pair else {}
-    ruined = tuple(named[key] for key in above)
-    return pairs, [*omissions, *([Omission("above unigram", ruined)] if ruined else [])]
-
-
-def _contrasts(
-    records: Measured, last: int, pairs: Pairs, *, untrained: bool
-) -> tuple[dict[Key, dict[str, Contrast]], int]:
-    """The contrasts by row and label, adjusted together; and how many there are."""
-    seed_means = {
-        f"{spec} ({view})": tables[last].mean(axis=1).to_numpy()
-        for (spec, view), tables in records.values.items()
-        if last in tables
+    planned += [(key, OWN_WINDOW, (key[0], WINDOW)) for key in full if (key[0], WINDOW) in at_last]
+    pairs = {
+        (key, label): pair
+        for key, label, other in planned
+        if key not in above and other not in above and (pair := _common(at_last[key], at_last[other]))
     }
-    # The same weights under a window differ by no luck of training, so seeds in two groups say nothing there.
-    parts = [
-        (
-            {name: pair for name, pair in pairs.items() if (name[1] == OWN_WINDOW) == own_window},
-            {} if own_window else seed_means,
-        )
-        for own_window in (False, True)
-    ]
-    p_values = [[paired(*pair).p for pair in part.values()] for part, _ in parts]
+    seed_means = {named[key]: table.mean(axis=1).to_numpy() for key, table in at_last.items()}
+    same_weights = [label == OWN_WINDOW for _, label in pairs]
+    made = contrasts(list(pairs.values()), seed_means, same_weights=same_weights, untrained=run.pretrained)
     by_row = dict[Key, dict[str, Contrast]]()
-    for (part, seeds), other_p in zip(parts, reversed(p_values), strict=True):
-        differences = contrasts(list(part.values()), seeds, untrained=untrained, other_p=other_p)
-        for (key, label), contrast in zip(part, differences, strict=True):
-            by_row.setdefault(key, {})[label] = contrast
-    return by_row, len(pairs)
+    for (key, label), contrast in zip(pairs, made, strict=True):
+        by_row.setdefault(key, {})[label] = contrast
+    return by_row, omissions
 
 
 def _common(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Array, Array] | None:
@@ -587,16 +547,3 @@ def _common(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Array, Array] | None:
     if len(seeds) * len(documents) < 2:
         return None
     return a.loc[seeds, documents].to_numpy(), b.loc[seeds, documents].to_numpy()
-
-
-def _fewer_seeds(records: Measured) -> list[Omission]:
-    """Which specs lack seeds that others have."""
-    every = {seed for table in records.at_trained.values() for seed in table.index}
-    lacking = {spec: len(table) for spec, table in records.at_trained.items() if len(table) < len(every)}
-    return [Omission("fewer seeds", tuple(lacking), (*lacking.values(), len(every)))] if lacking else []
-
-
-def _not_measured_yet(run: Run) -> list[Omission]:
-    """Which lengths have no value yet."""
-    waiting = tuple(k for k in run.numbers["lengths"] if k not in run.times)
-    return [Omission("not measured yet", (), waiting)] if waiting else []

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from rich import box
 from rich.table import Table as TerminalTable
 
-from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Curve, Metric
+from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, Row, Table, metric_cells
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Interval, Share
@@ -23,7 +22,6 @@ TRAINING = {  # what is measured once a training, by its name in the records: he
     "grad_norm_median": ("gradient norm, median", ".2f"), "grad_norm_max": ("largest after the first tenth", ".2f"),
     "clipped_share": ("steps clipped", ".0%"),
 }  # fmt: skip
-MOST_ITEMS = 12  # of a curve that is shown as a table
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class TextTable:
 
 def number(value: float, metric: Metric, *, change: bool = False) -> str:
     """``1.720``, or ``97.5`` for a share, which is shown in percent; a change has its sign."""
-    sign = "+" if change else ""
+    sign = "+z" if change else "z"  # z: a negative number that is rounded to zero has no sign
     return (f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.3f}").replace("-", "−")
 
 
@@ -146,14 +144,12 @@ def training_table(table: Table) -> TextTable:
 
 
 def further_tables(run: Run, table: Table) -> list[TextTable]:
-    """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
-    tables: list[TextTable | None] = [_reach_table(table), _attention_table(run, table)]
-    tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
-    tables += [_curve_table(run, table, curve) for curve in run.curves]
-    return [each for each in tables if each is not None and each.lines]
+    """Tables of what a run measures in addition to the deciding metric."""
+    further = [_metric_table(run, table, metric) for metric in run.metrics[1:]]
+    return [each for each in (_reach_table(table), _attention_table(run, table), *further) if each.lines]
 
 
-def _reach_table(table: Table) -> TextTable | None:
+def _reach_table(table: Table) -> TextTable:
     """The loss at the training length by truncated context."""
     rows = [(row, row.reach) for row in table.full_rows if row.reach is not None]
     contexts = sorted({context for _, reach in rows for context in reach.losses})
@@ -162,16 +158,12 @@ def _reach_table(table: Table) -> TextTable | None:
         for row, reach in rows
     ]  # fmt: skip
     heads = ["encoding", *(f"{context:,} tokens" for context in contexts), "uses context"]
-    return (
-        TextTable(heads, lines, f"Loss by truncated context, same targets: {unit_of(table.metric)}") if rows else None
-    )
+    return TextTable(heads, lines, f"Loss by truncated context, same targets: {unit_of(table.metric)}")
 
 
-def _attention_table(run: Run, table: Table) -> TextTable | None:
+def _attention_table(run: Run, table: Table) -> TextTable:
     """How much of their attention the heads give to tokens farther back than a quarter of the training length."""
     lines = run.records[run.records["metric"] == ATTENTION]
-    if lines.empty:
-        return None
     far = lines["value"].where(lines["item"] > table.trained // 4, 0.0)
     shares = far.groupby([lines["spec"], lines["seed"], lines["document"]], observed=True).sum()
     shares = shares.groupby(level=[0, 2], observed=True).mean()  # over seeds, for each head
@@ -190,36 +182,10 @@ def _metric_table(run: Run, table: Table, metric: Metric) -> TextTable:
     for row in table.rows:
         by_length = cells.get((row.spec, row.view))
         if row.view in (FULL, WINDOW) and by_length:
-            lines.append([_name(row), *(_with_half(by_length.get(k), metric) for k in table.lengths)])
-    return TextTable(_length_heads(table), lines, f"{metric.name.replace('_', ', ')}: {unit_of(metric)}")
-
-
-def _curve_table(run: Run, table: Table, curve: Curve) -> TextTable | None:
-    records = run.records[(run.records["metric"] == curve.name) & (run.records["view"] == FULL)]
-    items = sorted(records["item"].unique())
-    if records.empty or len(items) > MOST_ITEMS:
-        return None
-    metric = next(metric for metric in run.metrics if metric.name == curve.of)
-    means = records.groupby(["spec", "length", "item"], observed=True)["value"].mean()
-    heads = ["encoding", "length", *map(str, items)]
-    lines = list(_curve_lines(table, means, items, metric))
-    return TextTable(heads, lines, f"{curve.of} by {curve.axis}: {unit_of(metric)}")
-
-
-def _curve_lines(table: Table, means: pd.Series, items: list[int], metric: Metric) -> Iterator[list[str]]:
-    for row in table.full_rows:
-        for length in table.lengths:
-            values = [means.get((row.spec, length, item)) for item in items]
-            if any(value is not None for value in values):
-                yield [row.spec, f"{length:,}", *(ABSENT if v is None else _short(v, metric) for v in values)]
-
-
-def _length_heads(table: Table) -> list[str]:
-    return ["encoding", *(f"{length:,}" for length in table.lengths)]
-
-
-def _name(row: Row) -> str:
-    return row.spec if row.view == FULL else f"{row.spec}, own window"
+            name = row.spec if row.view == FULL else f"{row.spec}, own window"
+            lines.append([name, *(_with_half(by_length.get(k), metric) for k in table.lengths)])
+    heads = ["encoding", *(f"{length:,}" for length in table.lengths)]
+    return TextTable(heads, lines, f"{metric.name.replace('_', ', ')}: {unit_of(metric)}")
 
 
 def _with_half(cell: Interval | None, metric: Metric) -> str:
@@ -249,14 +215,23 @@ def terminal_table(run: Run, table: Table) -> TerminalTable:
     change = f"{times[-1]} − 1×"
     heads = [times[0], times[-1], change, "verdict", "holds to, tokens"] if by_length else ["as trained", *table.views]
     places = [table_frame.heads.index(head) for head in heads]
+    # Means alone, but of the change its interval too: the verdict rests on it.
+    ends = [" (" if head == change else " ±" for head in heads]
+    lines = [
+        [line[0], *(line[place].partition(end)[0] for place, end in zip(places, ends, strict=True))]
+        for line in table_frame.lines
+    ]
+    return terminal(TextTable(["encoding", *heads], lines), whole_numbers=by_length)
+
+
+def terminal(table: TextTable, *, whole_numbers: bool = False) -> TerminalTable:
+    """A table for a terminal; in a narrow one a name breaks before a number, which may stay whole."""
     shown = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    shown.add_column("encoding", overflow="fold")  # in a narrow terminal a name breaks before a number
-    for head in heads:
-        shown.add_column(head, justify="right", no_wrap=by_length)
-    for line in table_frame.lines:
-        # Means alone, but of the change its interval too: the verdict rests on it.
-        cells = [line[place].partition(" (" if table_frame.heads[place] == change else " ±")[0] for place in places]
-        shown.add_row(line[0], *cells)
+    shown.add_column(table.heads[0], overflow="fold")
+    for head in table.heads[1:]:
+        shown.add_column(head, justify="right", overflow="fold", no_wrap=whole_numbers)
+    for line in table.lines:
+        shown.add_row(*line)
     return shown
 
 

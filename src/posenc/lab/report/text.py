@@ -6,12 +6,12 @@ paragraphs of plain text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from posenc.lab.metrics import BITS, NATS, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, NamedTables, Omission, Row, Table
-from posenc.lab.report.tables import amount, number
+from posenc.lab.report.tables import ABSENT, amount, number
 from posenc.lab.report.verdicts import VERDICTS
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Interval, within
@@ -97,13 +97,20 @@ def _by_length(run: Run, table: Table) -> list[str]:
 
 
 def _changed(run: Run, table: Table, row: Row) -> str:
-    """The change of a row; a flat loss with the reach of its model, since a model of four tokens is flat trivially."""
-    metric = table.metric
+    """The change of a row with the interval that decides, half of it behind ±.
+
+    A flat loss comes with what far context brings: a model that uses four tokens is flat trivially.
+    """
+    metric, change = table.metric, row.verdict.change
+    if change is None:
+        return ABSENT
+    half = f"± {number((change.high - change.low) / 2, metric)}"
     if metric.percent and not run.pretrained:
         first, last = (number(row.cells[length].mean, metric) for length in (table.trained, table.lengths[-1]))
-        return f"{first} → {last} %"
-    reach = f", reach {row.far.gain.mean:.3f}" if row.verdict.kind == "flat" and row.far and metric.language else ""
-    return (number(row.change.mean, metric, change=True) if row.change else "–") + reach
+        return f"{first} → {last} %, {half}"
+    flat = row.verdict.kind == "flat" and row.far and metric.language
+    reach = f"; far context brings {_gain(row, metric)}" if flat else ""
+    return f"{number(change.mean, metric, change=True)} {half}{reach}"
 
 
 def far(run: Run, table: Table) -> list[str]:
@@ -112,19 +119,20 @@ def far(run: Run, table: Table) -> list[str]:
     if not rows:
         return []
     what = (
-        f"what {quarter:,} → {table.trained:,} tokens bring" if metric.language
-        else f"right answers from more than {quarter:,} tokens back at the training length"
+        f"what {table.trained:,} tokens of context bring over {quarter:,}, in {metric.unit}, shown above "
+        f"{metric.margin:g}" if metric.language
+        else f"right answers from more than {quarter:,} tokens back, at the training length"
     )  # fmt: skip
     parts = []
     for kind in ("shown", "not shown"):
         gains = [f"{row.spec} ({_gain(row, metric)})" for row in rows if row.far and row.far.kind == kind]
         parts += [f"{kind} for {names(gains, 1000)}"] if gains else []
-    return [f"Use of far context in {run.task}, {what}: {'; '.join(parts)}."]
+    return [f"Use of far context in {run.task} ({what}): {'; '.join(parts)}."]
 
 
 def _gain(row: Row, metric: Metric) -> str:
     mean = row.far.gain.mean if row.far else float("nan")
-    return f"{100 * mean:.0f} %" if metric.percent else f"{mean:.3f}".replace("-", "−")
+    return f"{100 * mean:.0f} %" if metric.percent else number(mean, metric)
 
 
 def evidence(run: Run, table: Table) -> list[str]:
@@ -214,29 +222,19 @@ def caveats(run: Run, table: Table) -> list[str]:
 
 def _omitted(o: Omission, table: Table) -> str:
     """What a table lacks."""
-    first, rest, counts = o.rows[0] if o.rows else "", names(o.rows[1:]), o.counts
+    if o.kind == "not finite":
+        seed, length = o.counts
+        return f"Not finite and left out: {o.rows[0]}, seed {seed}, at {length:,} tokens."
+    if o.kind == "tuned otherwise":
+        return (
+            f"Not compared with {o.rows[0]}, because the rates were tuned by another procedure, or given without a "
+            f"record of trials: {names(o.rows[1:])}."
+        )
     bound = table.baselines.unigram if table.baselines else float("nan")
-    texts: Mapping[str, Callable[[], str]] = {
-        "not finite": lambda: f"Not finite and left out: {first}, seed {counts[0]}, at {counts[1]:,} tokens.",
-        "no training length": lambda: f"{first} has no value at the training length, and therefore no row.",
-        "fewer seeds": lambda: (
-            f"Fewer than {counts[-1]} seeds: "
-            f"{', '.join(f'{row} ({n})' for row, n in zip(o.rows, counts, strict=False))}."
-        ),
-        "no baseline": lambda: f"No encoding is compared with {first}, which is not in this run.",
-        "no n-gram": lambda: "These records have no n-gram baseline.",
-        "tuned otherwise": lambda: (
-            f"Not compared with {first}, because the rates were tuned by another procedure, or "
-            f"given without a record of trials: {rest}."
-        ),
-        "above unigram": lambda: (
-            "Not compared with other rows, because the loss is above the entropy of single tokens "
-            f"({bound:.3f} {table.metric.unit}): {names(o.rows)}."
-        ),
-        "no common seed": lambda: f"Not compared with {first}, because no seed is common to both: {rest}.",
-        "not measured yet": lambda: f"Not measured yet: {', '.join(f'{times}×' for times in counts)}.",
-    }
-    return texts[o.kind]()
+    return (
+        f"Not compared with other rows, because the loss is above the entropy of single tokens ({bound:.3f} "
+        f"{table.metric.unit}): {names(o.rows)}."
+    )
 
 
 def legend(run: Run, table: Table) -> str:
