@@ -10,19 +10,13 @@ sys.path[:1] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # t
 
 if __name__ == "__main__":
     from guide.build import build, write
-    from guide.records import take
 
     parser = argparse.ArgumentParser(prog="python docs/build.py", description="Build the site.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("site"), help="is replaced (default: site)")
     parser.add_argument(
         "--pages", action="store_true", help="rewrite the generated files that a clone has, and no site"
     )
-    parser.add_argument(
-        "--record", nargs="+", type=Path, metavar="RUN", help="take finished runs into docs/results first"
-    )
     arguments = parser.parse_args()
-    for run in arguments.record or ():
-        take(run)
     try:
         if arguments.pages:
             sys.stdout.writelines(f"{file}\n" for file in write())

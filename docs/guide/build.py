@@ -22,7 +22,7 @@ _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*
 _WORKER = "assets/worker.js"
 _SCRIPT = "var __index = "  # the index once more, for pages that were opened from disk
 # Long tables of numbers repeat the names of encodings in every line, and would hide the pages about them.
-_BY_TITLE = re.compile(r"(benchmarks|results|examples)/|(CHANGELOG|CONTRIBUTING|layout|bibliography|readme)\.")
+_BY_TITLE = re.compile(r"(benchmarks|results|examples)/|(CHANGELOG|CONTRIBUTING|layout|readme)\.")
 _METHOD = re.compile(r"methods/([a-z0-9-]+)\.html")  # not the variants, such as rope_pp
 FONT = ROOT / "docs" / "assets" / "stix-two-math.woff2"  # a subset with the letters and signs of formulas
 

@@ -1,12 +1,10 @@
-"""Pages generated from the whole catalogue or package: the property table, the bibliography, the reference."""
+"""Pages generated from the whole catalogue or package: the property table and the reference."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import re
 
-from guide.docstrings import described
 from guide.methods import PLACES, escaped, file_of, linked
 from guide.records import tables_of
 from posenc.catalogue import CATALOGUE, Entry
@@ -15,22 +13,6 @@ _HEADS = (
     "method", "acts on", "kind", "learned", "parameters", "cost", "beyond the training length",
     "extends trained models", "used in", "when not to use it", "measured in",
 )  # fmt: skip
-
-_INTRODUCTIONS = """Where learners often begin. [Thirteen common rules](rules-of-thumb.md) are checked against evidence.
-
-- [The positional encoding](https://kazemnejad.com/blog/transformer_architecture_positional_encoding/):
-  from integers and binary digits to sinusoids
-- [You could have designed state of the art positional encoding](https://huggingface.co/blog/designing-positional-encoding):
-  step by step to RoPE
-- [Rotary embeddings: a relative revolution](https://blog.eleuther.ai/rotary-embeddings/): RoPE, by its early users
-- [Linear relationships](https://blog.timodenk.com/linear-relationships-in-the-transformers-positional-encoding/):
-  why a shift of sinusoids is a rotation
-- [Master positional encoding](https://towardsdatascience.com/master-positional-encoding-part-i-63c05d90a0c3/)
-- Why embeddings are added and not concatenated:
-  [r/MachineLearning](https://www.reddit.com/r/MachineLearning/comments/cttefo/comment/exs7d08/),
-  [tensor2tensor#1591](https://github.com/tensorflow/tensor2tensor/issues/1591),
-  [Cross Validated](https://stats.stackexchange.com/a/573525)
-"""
 
 MODULES = {
     "posenc": "Attention, encodings, catalogue",
@@ -74,34 +56,6 @@ def _row(entry: Entry) -> list[str]:
         linked(escaped(entry.avoid)),
         ", ".join(f"[{name}](results/{name})" for name in tables_of(entry.name)),
     ]  # fmt: skip
-
-
-def bibliography() -> str:
-    """Every paper that the catalogue or a module names, with the methods that cite it."""
-    papers: dict[str, tuple[str, list[Entry]]] = {}
-    for entry in CATALOGUE.values():
-        module = described(entry)
-        texts = [entry.source, *([] if module is None else [module.fields.get("Source", "")])]
-        for text in texts:
-            for match in re.finditer(r"([^;.]*?)arXiv (\d{4}\.\d{4,5})", text):
-                words, methods = papers.get(match[2], ("", []))
-                title = match[1].strip(" ,:;()").removeprefix("after ").removeprefix("in ").strip()
-                longer = title if len(title) > len(words) else words
-                papers[match[2]] = (longer, methods if entry in methods else [*methods, entry])
-    lines = [
-        f"- [arXiv {paper}](https://arxiv.org/abs/{paper}){': ' if words else ''}{escaped(words)}. "
-        f"Methods: {_links(methods)}"
-        for paper, (words, methods) in sorted(papers.items())
-    ]
-    return (
-        "# Bibliography\n\nThe papers that the methods cite, by arXiv id; generated from their sources.\n\n"
-        + "\n".join(lines)
-        + f"\n\n## Introductions elsewhere\n\n{_INTRODUCTIONS}"
-    )
-
-
-def _links(entries: list[Entry]) -> str:
-    return ", ".join(f"[{entry.name}](methods/{file_of(entry)})" for entry in entries)
 
 
 def reference_pages() -> dict[str, str]:

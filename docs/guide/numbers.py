@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from guide.models import MODELS
-from guide.quantities import QUANTITIES, Estimate, recorded
+from guide.quantities import QUANTITIES, Number, recorded
 from guide.records import ROOT, runs
 
 _NUMBER = r"(?P<sign>[+−])?\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?P<half> ± \d+(?:,\d{3})*(?:\.(?P<more>\d+))?)?"
@@ -117,7 +117,7 @@ def like(match: re.Match[str], value: float | str) -> str:
         raise ValueError(f"{number} is negative, and the page has it without a sign")
     if not match["half"]:
         return number
-    if not isinstance(value, Estimate):
+    if not isinstance(value, Number):
         raise ValueError(f"{number} has no interval, and the page has one")
     return f"{number} ± {value.half:,.{len(match['more'] or '')}f}"
 

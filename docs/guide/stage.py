@@ -15,7 +15,7 @@ import yaml
 from guide.decision import KNOWN, RULES, decision, models_script, rules_script
 from guide.engine_page import engine_page
 from guide.formulas import with_mathml
-from guide.lists import bibliography, reference_pages, table
+from guide.lists import reference_pages, table
 from guide.methods import PLACES, file_of, page_of, pictured, short_title
 from guide.records import RESULTS, ROOT, RUN, report_page, runs
 from posenc import __version__
@@ -51,8 +51,7 @@ def stage(into: Path) -> None:
     """Write the configuration and all pages of the site into an empty folder."""
     docs = into / "docs"
     texts = {source: source.read_text(encoding="utf-8") for source in _written()}
-    generated = {**committed_pages(), "bibliography.md": bibliography()}
-    generated |= {f"results/{name}/{TABLE}": report_page(name) for name in runs()}
+    generated = {**committed_pages(), **{f"results/{name}/{TABLE}": report_page(name) for name in runs()}}
     texts |= {ROOT / "docs" / name: text for name, text in generated.items()}
     for source, text in texts.items():
         page = _page_of(source)

@@ -109,8 +109,10 @@ class Run:
         """Values (seeds, documents): items of one document are averaged first."""
         spec, _, under = row.partition(" under ")
         view = {"": "full", "its window": "window"}.get(under, under)
-        length = round(times * self.about["numbers"]["train_length"])
         records = self.records
+        length = round(times * self.about["numbers"]["train_length"])
+        if view not in ("full", "window"):  # of pictures: a larger one has a length of its own
+            length = records.loc[(records["view"] == view) & (records["spec"] == spec), "length"].max()
         chosen = records[
             (records["metric"] == (metric or self.decides["name"]))
             & (records["spec"] == spec)
@@ -126,7 +128,7 @@ class Run:
         """The mean at so many training lengths."""
         return estimate(self.table(row, times, metric).to_numpy(), self.scale)
 
-    def difference(self, row: str, baseline: str, times: float) -> Number:
+    def difference(self, row: str, baseline: str, times: float = 1) -> Number:
         """A row less another, paired by seed and document."""
         a, b = self.table(row, times).align(self.table(baseline, times), join="inner")
         return estimate((a - b).to_numpy(), self.scale)
@@ -135,6 +137,10 @@ class Run:
         """A row at one length less a row at another one, paired by seed and document."""
         a, b = self.table(row, times).align(self.table(baseline, baseline_times), join="inner")
         return estimate((a - b).to_numpy(), self.scale)
+
+    def same(self, row: str, other: str) -> bool:
+        """Whether two rows of pictures have the same value for every seed and document."""
+        return bool(self.table(row, 1).equals(self.table(other, 1)))
 
     @property
     def ngram(self) -> Number:

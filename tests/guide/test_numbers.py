@@ -12,21 +12,21 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra lab")
 
 from guide.numbers import filled
-from guide.quantities import Estimate, recorded
-from guide.records import RECORDS, RESULTS, compact
+from guide.quantities import recorded
+from guide.records import RESULTS
 
-from posenc.lab.run.records import read_records
+from posenc.catalogue.studies import Study, studies
 
 TEXT = recorded("text")
-CHANGE = TEXT.change("rope")
+CHANGE = TEXT.gap("rope", 16, "rope", 1)
 
 
 @pytest.mark.parametrize(
     ("page", "numbers", "expected"),
     [
-        ("It is 9.999.", ["It is ", 'text.change("rope")'], f"It is {CHANGE:.3f}."),
-        ("(0.0 bits)", ["(", 'text.change("rope")'], f"({CHANGE:.1f} bits)"),
-        ("by +9.99 ± 9.9 at", ["by ", 'text.change("rope")'], f"by +{CHANGE:.2f} ± {CHANGE.half:.1f} at"),
+        ("It is 9.999.", ["It is ", 'text.gap("rope", 16, "rope", 1)'], f"It is {CHANGE:.3f}."),
+        ("(0.0 bits)", ["(", 'text.gap("rope", 16, "rope", 1)'], f"({CHANGE:.1f} bits)"),
+        ("by +9.99 ± 9.9 at", ["by ", 'text.gap("rope", 16, "rope", 1)'], f"by +{CHANGE:.2f} ± {CHANGE.half:.1f} at"),
         ("has −1", ["has ", "-3"], "has −3"),
         ("has 1,000", ["has ", "12345"], "has 12,345"),
         ("five seeds", ["", "3"], "three seeds"),
@@ -44,7 +44,7 @@ def test_a_number_is_filled_in_as_it_stands(page: str, numbers: list[str], expec
 
 
 def test_a_number_between_other_words_is_compared_and_lost_words_are_named() -> None:
-    numbers = [["RoPE loses ", 'text.change("rope")'], ["and then ", "12345"]]
+    numbers = [["RoPE loses ", 'text.gap("rope", 16, "rope", 1)'], ["and then ", "12345"]]
     page = f"First 7 words.\n\nRoPE\nloses {CHANGE:.3f} bits, and then 12,345."
     assert filled(page, numbers) == (page, [])
     new, ((line, actual, expected, expression),) = filled(page.replace("12,345", "12,346"), numbers)
@@ -67,24 +67,16 @@ def test_what_cannot_be_filled_in_is_a_problem_and_stays_as_it_is(expression: st
     assert (new, len(problems)) == (page, 1)
 
 
-def test_a_row_of_one_length_has_no_change() -> None:
-    with pytest.raises(ValueError, match="axial"):
-        recorded("images").change("axial")
-
-
-def test_an_estimate_is_a_number_with_its_interval() -> None:
-    estimate = Estimate(0.5, 0.4, 0.6, scale=100)
-    assert estimate == 50
-    assert estimate.half == pytest.approx(10)
-    assert estimate - 1 == 49
-
-
-def test_compact_records_are_the_same_records(tmp_path: Path) -> None:
-    source = RESULTS / "quick" / RECORDS
-    compact(source, tmp_path / RECORDS)
-    (frame, facts), (again, same_facts) = read_records(source), read_records(tmp_path / RECORDS)
-    assert frame.equals(again)
-    assert facts == same_facts
+@pytest.mark.parametrize("study", studies(), ids=lambda study: study.name)
+def test_a_second_computation_has_the_means_and_intervals_of_the_report(study: Study) -> None:
+    """`recompute_findings` shares no code with `posenc.lab`, whose numbers the package's file has."""
+    run = recorded(study.name)
+    for name, row in study.rows.items():
+        for length, (mean, low, high) in row.means.items():
+            number = run.mean(name, length / study.train_length)
+            assert number / run.scale == pytest.approx(mean, rel=1e-5, abs=1e-9)
+            if high > low:
+                assert number.half / run.scale == pytest.approx((high - low) / 2, rel=1e-5, abs=6e-6)  # six digits
 
 
 def test_findings_are_computed_without_posenc_and_a_wrong_digit_is_seen(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from guide.check import problems_of
 from guide.decision import LENGTHS, SITUATIONS, address, decision
 from guide.docstrings import example_of
 from guide.formulas import with_mathml
-from guide.lists import bibliography, table
+from guide.lists import table
 from guide.methods import file_of, page_of, short_title, written
 from guide.records import ROOT, measured
 from guide.stage import configuration
@@ -117,13 +117,6 @@ def test_every_wrong_cell_has_a_line_of_its_engines_source() -> None:
         rows = {(cause["engine"], cause["version"], row) for row in cause.get("rows", ())}
         assert cause in used or not rows & measured, cause["link"]
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+/blob/[\w.]+/[\w./-]+(#L\d+(-L\d+)?)?", cause["link"]) for cause in causes)
-
-
-def test_every_source_is_in_the_bibliography() -> None:
-    text = bibliography()
-    for entry in CATALOGUE.values():
-        for paper in re.findall(r"arXiv (\d{4}\.\d{4,5})", entry.source):
-            assert f"https://arxiv.org/abs/{paper}" in text
 
 
 def test_formulas_become_mathml_and_code_stays() -> None:
