@@ -21,8 +21,7 @@ from posenc.catalogue.studies import studies
 from posenc.hf import read_rope
 from posenc.hf.serving.table import SGLANG, engine_result
 from posenc.recommend import Answer, Checkpoint, Needs, Sentence, recommend, rules
-from posenc.recommend.from_config import read_checkpoint
-from posenc.recommend.needs import ALGORITHMIC, DECODERS, ENGINES, KINDS, MODELS, SERVERS, TASKS
+from posenc.recommend.needs import ALGORITHMIC, DECODERS, ENGINES, KINDS, MODELS, SERVERS, TASKS, read_checkpoint
 from posenc.recommend.rule import SECTIONS, features, matches, significant, words
 from posenc.recommend.sources import SOURCES
 from posenc_cli.arguments import QUESTIONS, parser_of

@@ -18,8 +18,17 @@ from posenc.hf import read_rope
 from posenc.hf.plan.plan import Plan, Refused, plan_or_refusal
 from posenc.hf.serving.lines import Serving, serving_lines
 from posenc.recommend import Needs, recommend, rules
-from posenc.recommend.from_config import checkpoint_of, kind_of
-from posenc.recommend.needs import ALGORITHMIC, CACHE_A_TOKEN, DECODERS, GIB, KINDS, MODELS, TASKS
+from posenc.recommend.needs import (
+    ALGORITHMIC,
+    CACHE_A_TOKEN,
+    DECODERS,
+    GIB,
+    KINDS,
+    MODELS,
+    TASKS,
+    checkpoint_of,
+    kind_of,
+)
 from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, SHAPE, Rule, matches
 from posenc.recommend.sources import SOURCES
 

@@ -14,7 +14,7 @@ from posenc.hf.sources.hub import hub_id, local_source
 from posenc.input_files import naming
 from posenc.published import page_address
 from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
-from posenc.recommend.from_config import read_checkpoint
+from posenc.recommend.needs import read_checkpoint
 from posenc.recommend.rule import SECTIONS
 from posenc_cli.arguments import QUESTIONS
 from posenc_cli.parsing import tokens

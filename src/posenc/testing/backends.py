@@ -1,15 +1,17 @@
-"""Every backend of attention equals the dense one, in values and gradients; structure equals `forward`."""
+"""Every backend of attention equals the dense one, in values and gradients; structure and reading equal `forward`."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, TypedDict, cast
 
 import torch
 from torch import Tensor
 
 from posenc.attend import attention, explain_backend
+from posenc.attention_maps import Reading, read_attention
 from posenc.backends import BACKENDS, Backend
-from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
+from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding, ScoreEncoding, WeightEncoding
 from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_close
 from posenc.testing.shapes import at_hook_point
@@ -71,6 +73,7 @@ SITUATIONS = (
     Situation("blocks of queries", queries=260, keys=260),  # past the 256 queries of a fused kernel's call
     Situation("blocks of queries under a mask", queries=516, keys=516, masked=True),  # and the 512 of a written mask
 )
+READ = ("causal", "given positions", "packed documents and a mask", "one query", "window, bidirectional")  # situations
 
 
 def situations(case: Case) -> list[Situation]:
@@ -235,3 +238,46 @@ def weights_are_weights(case: Case) -> None:
     expect(bool((weights >= 0).all()), f"the smallest weight is {float(weights.min()):.3g}")
     expect(bool((weights.sum(-1) <= 1 + 1e-9).all()), f"the largest sum of a row is {float(weights.sum(-1).max()):.6g}")
     expect(bool((weights.masked_select(hidden) == 0).all()), "hidden keys have weights")
+
+
+@applies_to(*INSIDE)
+def scores_are_read(case: Case) -> None:
+    """`read_attention` gives the scores and weights of the definition, of some queries as of all, and needs no values.
+
+    Results of the definition are linear in values that scores do not read: minus the results for values of 0, they are
+    the weights times the values.
+    """
+    for situation in situations(case):
+        if situation.name in READ:
+            _read(case, situation)
+
+
+def _read(case: Case, situation: Situation) -> None:
+    q, k, v = tensors(case, situation)
+    encodings, keywords = encodings_of(case), options(case, situation)
+    reads_values = any(isinstance(encoding, ScoreEncoding) and encoding.reads.values for encoding in encodings)
+    read = read_attention(q, k, v if reads_values else None, encodings, **keywords)
+    _check_scores(situation.name, read, encodings)
+    if not reads_values:
+        out, without_values = (
+            attention(q, k, values, encodings, **keywords, backend="dense") for values in (v, torch.zeros_like(v))
+        )
+        group = q.shape[1] // k.shape[1]
+        expect_close(f"{situation.name}: weights", read.weights @ v.repeat_interleave(group, 1), out - without_values)
+    some = slice(situation.queries // 2, None)
+    part = read_attention(q, k, v if reads_values else None, encodings, queries=some, **keywords)
+    expect_close(f"{situation.name}: weights of some queries", part.weights, read.weights[:, :, some])
+    expect_close(f"{situation.name}: scores of some queries", finite(part.scores), finite(read.scores[:, :, some]))
+
+
+def _check_scores(name: str, read: Reading, encodings: list[Encoding]) -> None:
+    """The weights are the softmax of the scores, unless something takes its place."""
+    if not any(isinstance(encoding, WeightEncoding) for encoding in encodings):
+        seen = (read.scores > -math.inf).any(-1, keepdim=True)
+        expected = torch.where(seen, finite(read.scores).softmax(-1), 0.0)
+        expect_close(f"{name}: softmax of the scores", read.weights, expected)
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Scores with −inf, at hidden keys, made a number that can be compared."""
+    return scores.masked_fill(scores == -math.inf, -1e9)

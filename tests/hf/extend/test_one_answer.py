@@ -18,7 +18,7 @@ from posenc.hf.config.text_config import find_text_config, max_length
 from posenc.hf.plan.plan import Refused, plan_extension, plan_or_refusal
 from posenc.hf.serving.lines import reach_of, serve_flags
 from posenc.recommend import Needs, recommend
-from posenc.recommend.from_config import read_checkpoint
+from posenc.recommend.needs import read_checkpoint
 from tests.hf.extend.ten_models import PUBLISHED
 
 LENGTHS = (512, 2048, 4096, 8192, 12288, 16384, 32768, 40000, 40960, 65536, 100000, 131072, 200000, 262144, 400000,
