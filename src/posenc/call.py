@@ -20,11 +20,11 @@ from posenc.encoding import (
     ScoreEncoding,
     WeightEncoding,
 )
-from posenc.positions.checking import default_positions
+from posenc.positions.checking import RESTARTS_MARK, default_positions, edges_of
 from posenc.rotate import RowLengths, rotated, row_lengths
 from posenc.structure import Bias, Structure, TokenOrder
 from posenc.structure.lookup import all_distances
-from posenc.tracing import tracing
+from posenc.tracing import stand_ins, tracing
 from posenc.validate import (
     Causal,
     axes_of,
@@ -84,7 +84,7 @@ class AttentionCall:
     causal: Causal
     scale: float
     positions: tuple[Tensor, Tensor] | None  # of queries and keys; None: nobody reads any
-    aligned: bool  # positions are the default: keys 0 … n − 1, queries the last of them
+    aligned: bool  # positions are the default, keys 0 … n − 1 and queries the last of them, or tell no more than it
     axes: int = 1  # coordinates of a position
     mask: Tensor | None = None  # (batch | 1, heads | 1, queries | 1, keys) bool
     segments: tuple[Tensor, Tensor] | None = None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
@@ -366,8 +366,11 @@ def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: 
             changes = {"q": q, "k": k, "unrotated": (call.q, call.k)}
     if spanning and positions is not None:
         changes["row_lengths"] = row_lengths(positions[1], call.mask, call.segments) if length is None else length
-    # Rotations were all that read given positions: what is left is a call by index, which more backends serve.
-    changes |= {"positions": positions} if reads else {"positions": None, "aligned": True, "axes": 1}
+    if not reads or _distances_by_index(call, encodings):
+        # Nothing else reads given positions, or no more than indices tell: a call by index, which more backends serve.
+        changes |= {"positions": None, "aligned": True, "axes": 1}
+    else:
+        changes["positions"] = positions
     call = call.replace(**changes)
     if call.causal == "positions":
         readers: list[ScoreEncoding | WeightEncoding] = [*call.score, *([] if call.weight is None else [call.weight])]
@@ -375,6 +378,30 @@ def _with_positions(call: AttentionCall, encodings: Sequence[Encoding], length: 
     if order:
         call = call.replace(token_order=call.visibility.token_order(q.shape[2], k.shape[2]))
     return call
+
+
+def _distances_by_index(call: AttentionCall, encodings: Sequence[Encoding]) -> bool:
+    """Whether distances between visible tokens are those of their indices, and nothing but a rotation reads more.
+
+    So it is in packed documents whose positions `from_segments` counted, each from 0: no query sees another document.
+    """
+    if call.positions is None or call.segments is None or call.causal == "positions" or stand_ins():
+        return False
+    q_pos, k_pos = call.positions
+    of_queries, of_keys = (edges_of(part) for part in call.segments)
+    counted = edges_of(k_pos, RESTARTS_MARK)
+    if counted is None or of_queries is None or of_keys is None or q_pos is not k_pos:
+        return False
+    if not counted.ends == of_queries.ends == of_keys.ends:
+        return False
+    readers = [e for e in encodings if e.axes and not isinstance(e, RotaryEncoding)]
+    return all(isinstance(e, BiasEncoding) and _is_by_distance(e, call) for e in readers)
+
+
+def _is_by_distance(bias: BiasEncoding, call: AttentionCall) -> bool:
+    """Whether a bias states that it is a function of the distance alone."""
+    stated = bias.distance_slopes(like=call.q), bias.lookup(call.q.shape[2], call.k.shape[2], like=call.q)
+    return any(part is not None for part in stated) or call.row_of(bias) is not None
 
 
 def with_structures(call: AttentionCall) -> AttentionCall:

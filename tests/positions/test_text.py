@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import positions
+from posenc import ALiBi, RoPE, T5Bias, attention, positions
+from posenc.bias import FIRE
+from posenc.call import prepare_call
 from tests.samples import bounded
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
@@ -35,6 +37,32 @@ def test_packed_documents_restart_at_zero(sizes, rest):
     assert segments.tolist() == [number for number, size in enumerate(parts) for _ in range(size)]
     assert positions.from_segments(segments).tolist() == [p for size in parts for p in range(size)]
     assert torch.equal(positions.from_cu_seqlens(cu_seqlens.int(), total), positions.from_segments(segments))
+
+
+@pytest.mark.parametrize("encodings", [[ALiBi(4)], [RoPE(16), T5Bias(4)]])
+def test_distances_in_packed_documents_are_those_of_indices(encodings):
+    cu_seqlens = torch.tensor([0, 20, 20, 51, 83])
+    documents, where = positions.segments_from_cu_seqlens(cu_seqlens), positions.from_cu_seqlens(cu_seqlens)
+    q, k, v = torch.randn(3, 1, 4, 83, 16)
+
+    def by_index(encodings, where, documents, **options):
+        return prepare_call(q, k, v, encodings, q_pos=where, segments=documents, **options).aligned
+
+    for at in (where, positions.from_segments(documents[None])):
+        assert by_index(encodings, at, documents)
+        got = attention(q, k, v, encodings, q_pos=at, segments=documents)
+        right = attention(q, k, v, encodings, q_pos=where.clone(), segments=documents, backend="dense")
+        assert torch.allclose(got, right, atol=1e-5)
+    assert not by_index([FIRE(4)], where, documents), "which reads the position of the query as well"
+    assert not by_index(encodings, where, documents, causal="positions")
+    others = positions.segments_from_cu_seqlens(torch.tensor([0, 20, 52, 83]))
+    apart = torch.tensor([0] * 20 + [1] * 31 + [0] * 32)  # one document that begins again
+    for segments in (others, documents.clone(), apart):
+        assert not by_index(encodings, where, segments)
+    assert not by_index(encodings, positions.from_segments(apart), apart)
+    assert not prepare_call(q, k, v, encodings, q_pos=where, k_pos=where + 1, segments=documents).aligned
+    where[:5] += 1
+    assert not by_index(encodings, where, documents)
 
 
 def test_segments_need_not_be_ordered_nor_equal_over_the_batch():

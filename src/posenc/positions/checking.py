@@ -72,7 +72,7 @@ def end_together(q_pos: Tensor, k_pos: Tensor) -> bool:
     return of_q.start >= of_k.start and of_q.start + len(q_pos) == of_k.start + len(k_pos)
 
 
-EDGES_MARK = "_posenc_edges"  # an attribute of the tensor itself
+EDGES_MARK, RESTARTS_MARK = "_posenc_edges", "_posenc_restarts"  # attributes of the tensor itself
 
 
 class Edges(NamedTuple):
@@ -80,16 +80,17 @@ class Edges(NamedTuple):
 
     cumulative: Tensor  # (documents + 1,), int32: where each begins, and where the last one ends
     longest: int  # tokens
+    ends: tuple[int, ...]  # the numbers of ``cumulative``
 
 
-def edges_of(segments: Tensor) -> Edges | None:
-    """The documents of `segments_from_cu_seqlens`.
+def edges_of(segments: Tensor, mark: str = EDGES_MARK) -> Edges | None:
+    """The documents of `segments_from_cu_seqlens`, or of positions that `from_segments` made of those.
 
     None of any other numbers, of a part of them, and of those that somebody has written into: kernels that take
     documents by their edges would have to look at values, and wait for the device.
     """
     made = segments if segments._base is None else segments._base
-    edges: Edges | None = getattr(made, EDGES_MARK, None)
+    edges: Edges | None = getattr(made, mark, None)
     whole = edges is not None and made._version == 0 and segments.shape[-1] == segments.numel() == made.numel()
     return edges if whole and segments.stride(-1) == 1 else None
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_several, shown
-from posenc.positions.checking import EDGES_MARK, Edges
+from posenc.positions.checking import EDGES_MARK, RESTARTS_MARK, Edges, edges_of
 from posenc.positions.validation import check_fits, check_rows, count_of, is_whole, table_of, within
+from posenc.tracing import stand_ins
 
 
 def from_mask(mask: Tensor) -> Tensor:
@@ -39,6 +40,8 @@ def from_segments(segments: Tensor) -> Tensor:
     Args:
         segments: ``(*batch, tokens)``, equal numbers at neighbouring tokens of one document.
 
+    Those of `segments_from_cu_seqlens` tell `attention` that a distance within a document is one of indices.
+
     >>> from_segments(torch.tensor([0, 0, 0, 1, 1]))
     tensor([0, 1, 2, 0, 1])
     """
@@ -47,7 +50,11 @@ def from_segments(segments: Tensor) -> Tensor:
     # The newest index at which a document began, carried on by cummax, is the 0 of each token.
     starts = torch.ones_like(segments, dtype=torch.bool)
     starts[..., 1:] = segments[..., 1:] != segments[..., :-1]
-    return index - torch.where(starts, index, 0).cummax(-1).values
+    positions = index - torch.where(starts, index, 0).cummax(-1).values
+    edges = None if stand_ins() or segments.is_inference() else edges_of(segments)
+    if edges is not None and not positions.is_inference():
+        setattr(positions, RESTARTS_MARK, edges)
+    return positions
 
 
 def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Tensor:
@@ -80,7 +87,7 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
         edges = sorted({0, *cu_seqlens.tolist(), total})
         longest = max((end - start for start, end in pairwise(edges)), default=0)
         placed = torch.tensor(edges, dtype=torch.int32, device=segments.device)
-        setattr(segments, EDGES_MARK, Edges(placed, longest))
+        setattr(segments, EDGES_MARK, Edges(placed, longest, tuple(edges)))
     return segments
 
 
