@@ -9,6 +9,7 @@ from torch import nn
 from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE
 from posenc.catalogue import CATALOGUE
 from posenc.layers import FoXPro, SelfAttention, StaticKVCache
+from posenc.layers.cache import static
 from posenc.positions import grid
 from posenc.testing import Case
 from posenc.testing.cases import tokens_of
@@ -35,9 +36,11 @@ def in_pieces(module, x, sizes, cache, **options) -> torch.Tensor:
     return torch.cat([module(part, cache=cache, **{name: cut[name][i] for name in cut}) for i, part in parts], 1)
 
 
-@pytest.mark.parametrize("window", [None, WINDOW])
+@pytest.mark.parametrize(("window", "way"), [(None, "by number"), (None, "by slot"), (WINDOW, "by slot")])
 @pytest.mark.parametrize("name", few_spectra(TEXTS))
-def test_every_encoding_of_texts(name, window):
+def test_every_encoding_of_texts(name, window, way, monkeypatch):
+    if way == "by slot":  # as under a compiler and on a GPU
+        monkeypatch.setattr(static, "stand_ins", lambda: True)
     case = Case.from_catalogue(name)
     full, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
     for embedding in full.embeddings:

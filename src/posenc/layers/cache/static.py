@@ -33,7 +33,8 @@ from posenc.layers.cache.token_buffers import (
     one_thread,
     token_axis,
 )
-from posenc.tracing import exporting, tracing
+from posenc.positions.checking import default_positions
+from posenc.tracing import exporting, stand_ins, tracing
 from posenc.validate import Causal
 
 
@@ -129,8 +130,15 @@ class StaticKVCache(nn.Module):
         return self.counts[1:, None]
 
     def _following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
-        """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
+        """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted.
+
+        On a CPU one row of default positions, whose table is known, where they are those of all rows.
+        """
         if attention_mask is None:
+            if self.counts.is_cpu and not stand_ins():
+                first, *others = self.counts.tolist()[1:]
+                if others == [first] * len(others):
+                    return default_positions(tokens, self.counts.device, first)
             return self.count if tokens == 1 else self.count + torch.arange(tokens, device=self.count.device)
         return (self.count + attention_mask.cumsum(-1) - 1).clamp(min=0)
 
@@ -157,6 +165,8 @@ class StaticKVCache(nn.Module):
         self._check(new, learns)
         self._note_positions(new)
         k, tokens, positions = new.k, new.k.shape[2], new.positions
+        if self.window is None and k.is_cpu and not stand_ins():
+            return self._extended_by_number(new)
         last_needed = by_order(encodings)
         twice = last_needed and tokens == 1 and self._newest_last
         # A slot is used again only under a window. Without one a slot past the capacity is no slot, so that too many
@@ -212,6 +222,28 @@ class StaticKVCache(nn.Module):
             keys, values, states, None if positions is None else key_positions, True, None, None, None,
             visible[:, None, None], window, StaticStep(new.attention_mask, tokens),
         )  # fmt: skip
+
+    def _extended_by_number(self, new: NewTokens) -> Keys:
+        """The same on a CPU, without a window: how many tokens came costs nothing to read, and no empty slot is read."""
+        seen, tokens = int(self.counts[0]), new.k.shape[2]
+        came: TokenData = [new.k, new.v, new.positions, new.attention_mask, None, *new.token_states]
+        parts: TokenData = []
+        for kind, (held, part) in enumerate(zip(self._parts(), came, strict=True)):
+            axis = token_axis(kind)
+            if held is not None and part is not None:
+                held.narrow(axis, seen, tokens).copy_(part)
+            elif held is not None and kind == PADDING:
+                held.narrow(axis, seen, tokens).fill_(True)
+            parts.append(None if held is None else held.narrow(axis, 0, seen + tokens))
+        keys, values, positions, real, _, *states = parts
+        assert keys is not None, "tokens have keys"
+        assert values is not None, "tokens have values"
+        padding = None if real is None or bool(real.all()) else real
+        if new.positions is None or (self._all_counted and padding is None):  # 0, 1, 2, …
+            positions = None
+        return Keys(
+            keys, values, states, positions, not self._all_counted, padding, step=StaticStep(new.attention_mask, tokens)
+        )
 
     def _take(self, keys: Keys, _: tuple[Tensor, ...] = ()) -> None:
         """Count what `_extended` wrote, at the end of a call that went well: last, and all at once.
