@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant("positions of a mask: padding counts", "positions/text.py",
            "mask.bool().long().cumsum(-1) - 1", "mask.bool().long().cumsum(-1)", ("tests/positions/test_text.py",)),
     Mutant("positions of documents: go on", "positions/text.py",
-           "return index - torch.where(starts, index, 0).cummax(-1).values", "return index.clone()",
+           "positions = index - torch.where(starts, index, 0).cummax(-1).values", "positions = index.clone()",
            ("tests/positions/test_text.py",)),
     Mutant("a stream: the next part begins within the last", "positions/streams.py",
            "start += int(sides.max()) + 1", "start += int(sides.max())", ("tests/positions/test_streams.py",)),

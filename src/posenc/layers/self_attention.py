@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,14 @@ from posenc.validate import (
     token_state_of,
 )
 
+# What calls read of their layer, also kept in one tuple: before each call a compiler compares every attribute that it
+# read of every layer, but a tuple of constants as one.
+SETTINGS = (
+    "dim", "head_dim", "axes", "plain_positions", "causal", "scale", "softcap", "window", "backend", "dropout",
+    "training",
+)  # fmt: skip
+NORMS = ("q_norm", "k_norm", "head_norm")  # of which the tuple says whether they are there
+
 
 class SelfAttention(nn.Module):
     """Causal or bidirectional self-attention, ``x (batch, tokens, dim) → (batch, tokens, dim)``.
@@ -67,6 +75,8 @@ class SelfAttention(nn.Module):
     >>> torch.allclose(torch.cat([first, second], 1), layer(x), atol=1e-5)
     True
     """
+
+    _settings: tuple[Any, ...]
 
     def __init__(
         self,
@@ -107,15 +117,20 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
-        # None rather than nn.Identity: a compiler asks each module for its hooks before each call
         self.q_norm: nn.Module | None = nn.RMSNorm(head_dim) if qk_norm else None
         self.k_norm: nn.Module | None = nn.RMSNorm(head_dim) if qk_norm else None
         self.head_norm: nn.Module | None = None
         if check_flag("head_norm", head_norm):
             self.head_norm = nn.GroupNorm(num_heads, num_heads * head_dim, eps=1e-5)
-        self._attends_by_call = type(self)._attend is SelfAttention._attend
         self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
         self.encodings = nn.ModuleList(inside)
+
+    def __setattr__(self, name: str, value: Tensor | nn.Module) -> None:
+        super().__setattr__(name, value)
+        if name in SETTINGS or name in NORMS:
+            held = vars(self)
+            normed = (self._modules.get(norm) is not None for norm in NORMS)
+            held["_settings"] = (*(held.get(setting) for setting in SETTINGS), *normed)
 
     def forward(
         self,
@@ -153,11 +168,16 @@ class SelfAttention(nn.Module):
                 The cache forgets tokens behind it, and no later call may then attend further.
         """
         with one_thread(cache):
-            positions, attention_mask = self._checked(x, positions, attention_mask, segments, cache, tables)
+            dim, _, axes, plain_positions, _, _, _, own_window, *_ = self._settings
+            if not isinstance(x, Tensor) or x.ndim != 3 or x.shape[-1] != dim:
+                raise ValueError(f"x must be a tensor (batch, tokens, {dim}), got {shown(x)}")
+            positions = checked_positions(positions, x, axes, plain_positions=plain_positions)
+            attention_mask = None if attention_mask is None else real_tokens(attention_mask, x)
+            _check_others(x, segments, cache, tables)
             length = None if length is None else check_length(length)
-            window = self.window if window is None else check_window(window)
-            here, per_row = self._positions(x, positions, attention_mask, segments, cache)
-            for embedding in self.embeddings:
+            window = own_window if window is None else check_window(window)
+            here, per_row = _followed(x, positions, attention_mask, segments, cache, axes)
+            for embedding in _members(self, "embeddings"):
                 x = embedding(x, here)
             q, k, v, last = self._project(x, attention_mask, segments, cache)
             acting = self._acting()
@@ -166,7 +186,7 @@ class SelfAttention(nn.Module):
                 states.append(token_state_of(encoding, x) if isinstance(encoding, ScoreEncoding) else None)
             new = NewTokens(
                 k, v, states, here, positions is not None, per_row, attention_mask, segments, mask, window, length,
-                rotates_before_cache(acting, length, tables), max(self.axes, 1),
+                rotates_before_cache(acting, length, tables), axes or 1,
             )  # fmt: skip
             learns = cache is not None and torch.is_grad_enabled() and may_learn((self, *acting), x)
             out, keys = self._attended(q, new, acting, tables, cache, learns=learns)
@@ -189,18 +209,20 @@ class SelfAttention(nn.Module):
         learns: bool,
     ) -> tuple[Tensor, Keys]:
         """What the heads make of the tokens ``new`` and those before them, and all these keys; q and k not rotated."""
+        _, _, _, _, causal, scale, softcap, _, backend, dropout, training, *_ = self._settings
         rotate = partial(_rotate, acting, q, new.k, new.positions, tables, new.length, cached=cache is not None)
-        if isinstance(cache, StaticKVCache) and is_step(q) and self._by_kernels:
+        plain = backend in ("auto", "triton") and not (training and dropout > 0)
+        if isinstance(cache, StaticKVCache) and is_step(q) and plain and type(self)._attend is SelfAttention._attend:
             stepped = attend_newest(
-                q, new, cache, acting, rotate, causal=self.causal, scale=self.scale, softcap=self.softcap,
+                q, new, cache, acting, rotate, causal=causal, scale=scale, softcap=softcap,
                 tabled=tables is not None, learns=learns,
             )  # fmt: skip
             if stepped is not None:
                 return stepped
         if new.rotated:
             q, k = rotate()
-            new = new._replace(k=k)
-        keys = without_cache(new) if cache is None else cache._extended(new, acting, self.causal, learns=learns)
+            new = NewTokens(k, *new[1:])
+        keys = without_cache(new) if cache is None else cache._extended(new, acting, causal, learns=learns)
         left: list[Encoding] = []
         states_left: list[Tensor | None] = []
         for encoding, state in zip(acting, keys.token_states, strict=True):
@@ -208,22 +230,17 @@ class SelfAttention(nn.Module):
                 left.append(encoding)
                 states_left.append(state)
         q_pos = k_pos = all_masks = None
-        if left or self.causal == "positions":
-            q_pos, k_pos = positions_for(new, keys, left, self.causal)
+        if left or causal == "positions":
+            q_pos, k_pos = positions_for(new, keys, left, causal)
         if not (keys.mask is None and keys.attention_mask is None and keys.visible is None):
             all_masks = mask_for(keys, q)
         call = partial(
             attention, encodings=left, q_pos=q_pos, k_pos=k_pos, token_states=states_left or None,
-            mask=all_masks, segments=keys.segments, causal=self.causal,
-            scale=self.scale, length=None if new.rotated else new.length, window=keys.window, backend=self.backend,
-            softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
+            mask=all_masks, segments=keys.segments, causal=causal,
+            scale=scale, length=None if new.rotated else new.length, window=keys.window, backend=backend,
+            softcap=softcap, dropout=dropout if training else 0.0,
         )  # fmt: skip
         return self._attend(q, keys.k, keys.v, call), keys
-
-    @property
-    def _by_kernels(self) -> bool:
-        """Whether a step may be a GPU's kernels alone: attention is the call itself, and nothing is asked of it."""
-        return self._attends_by_call and self.backend in ("auto", "triton") and not (self.training and self.dropout > 0)
 
     def static_cache(
         self,
@@ -282,7 +299,7 @@ class SelfAttention(nn.Module):
 
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
-        return cast("list[Encoding]", list(self.encodings))
+        return cast("list[Encoding]", _members(self, "encodings"))
 
     def _project(
         self,
@@ -292,14 +309,14 @@ class SelfAttention(nn.Module):
         cache: KVCache | StaticKVCache | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        (batch, tokens, _), width = x.shape, self.head_dim
+        (batch, tokens, _), (_, width, *_, q_normed, k_normed, _) = x.shape, self._settings
         # As many heads as the projections give: under tensor parallelism those of the rank.
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         q = q.view(batch, tokens, q.shape[-1] // width, width).transpose(1, 2)
         k = k.view(batch, tokens, k.shape[-1] // width, width).transpose(1, 2)
         v = v.view(batch, tokens, v.shape[-1] // width, width).transpose(1, 2)
-        q = q if self.q_norm is None else self.q_norm(q)
-        k = k if self.k_norm is None else self.k_norm(k)
+        q = self.q_norm(q) if q_normed and self.q_norm is not None else q
+        k = self.k_norm(k) if k_normed and self.k_norm is not None else k
         return q, k, v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
@@ -309,64 +326,66 @@ class SelfAttention(nn.Module):
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
         tokens = out.transpose(1, 2).flatten(2)
-        if self.head_norm is not None:
+        if self._settings[-1] and self.head_norm is not None:
             tokens = self.head_norm(tokens.flatten(0, 1)).view(tokens.shape)  # each token is a row of its own
         merged: Tensor = self.o_proj(tokens)
         return merged
 
-    def _checked(
-        self,
-        x: Tensor,
-        positions: Tensor | None,
-        attention_mask: Tensor | None,
-        segments: Tensor | None,
-        cache: KVCache | StaticKVCache | None,
-        tables: Sequence[Table] | None,
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Positions, of text on all axes, and padding as bool; a ValueError where any of the arguments does not fit."""
-        if not isinstance(x, Tensor) or x.ndim != 3 or x.shape[-1] != self.dim:
-            raise ValueError(f"x must be a tensor (batch, tokens, {self.dim}), got {shown(x)}")
-        if positions is not None and self.axes:
-            if self.plain_positions and is_plain(positions, x[:, None], self.axes):
-                positions = on_all_axes(positions, self.axes)
-            check("positions", positions, x.shape[1], x.shape[0], self.axes)
-        elif self.axes > 1 and not self.plain_positions:
-            raise ValueError(
-                f"positions must be given: these encodings need {self.axes} coordinates a position, (tokens, "
-                f"{self.axes}) or (batch, tokens, {self.axes}); posenc.positions.grid(rows, columns) makes an image's"
-            )
-        if attention_mask is not None:
-            attention_mask = real_tokens(attention_mask, x)
-        if segments is not None:
-            _check_segments(segments, x)
-        if cache is not None and not isinstance(cache, KVCache | StaticKVCache):
-            raise ValueError(f"cache must be a KVCache, a StaticKVCache or None, got {shown(cache)}")
-        if tables is not None and not (
-            isinstance(tables, list | tuple) and all(isinstance(table, tuple) for table in tables)
-        ):
-            raise ValueError(f"tables must hold the result of each rotary encoding's table(...), got {shown(tables)}")
-        return positions, attention_mask
-
-    def _positions(
-        self,
-        x: Tensor,
-        positions: Tensor | None,
-        attention_mask: Tensor | None,
-        segments: Tensor | None,
-        cache: KVCache | StaticKVCache | None,
-    ) -> tuple[Tensor | None, bool]:
-        """Positions of the tokens of x, None where no encoding reads any; and whether each row has its own."""
-        if not self.axes or positions is not None:
-            return positions if self.axes else None, False
-        if isinstance(cache, StaticKVCache):
-            return cache._following(x.shape[1], attention_mask), True
-        if cache is not None and cache.positions_from_caller:
-            cache._check_goes_on()
-        counted = default_positions(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
-        return on_all_axes(counted, self.axes) if self.axes > 1 else counted, counted.ndim == 2
-
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
+
+
+def _members(layer: nn.Module, name: str) -> list[Any]:
+    """The modules of a list, whose own methods a compiler would compare as well; see SETTINGS."""
+    held = layer._modules[name]
+    return [] if held is None else [*held._modules.values()]
+
+
+def checked_positions(positions: Tensor | None, x: Tensor, axes: int, *, plain_positions: bool) -> Tensor | None:
+    """Positions of the tokens of ``x``, those of text on all axes; a ValueError where they do not fit."""
+    if positions is not None and axes:
+        if plain_positions and is_plain(positions, x[:, None], axes):
+            positions = on_all_axes(positions, axes)
+        check("positions", positions, x.shape[1], x.shape[0], axes)
+    elif axes > 1 and not plain_positions:
+        raise ValueError(
+            f"positions must be given: these encodings need {axes} coordinates a position, (tokens, {axes}) or (batch, "
+            f"tokens, {axes}); posenc.positions.grid(rows, columns) makes an image's"
+        )
+    return positions
+
+
+def _check_others(
+    x: Tensor, segments: Tensor | None, cache: KVCache | StaticKVCache | None, tables: Sequence[Table] | None
+) -> None:
+    """Raise a ValueError where documents, a cache or tables are not what a layer's call takes."""
+    if segments is not None:
+        _check_segments(segments, x)
+    if cache is not None and not isinstance(cache, KVCache | StaticKVCache):
+        raise ValueError(f"cache must be a KVCache, a StaticKVCache or None, got {shown(cache)}")
+    if tables is not None and not (
+        isinstance(tables, list | tuple) and all(isinstance(table, tuple) for table in tables)
+    ):
+        raise ValueError(f"tables must hold the result of each rotary encoding's table(...), got {shown(tables)}")
+
+
+def _followed(
+    x: Tensor,
+    positions: Tensor | None,
+    attention_mask: Tensor | None,
+    segments: Tensor | None,
+    cache: KVCache | StaticKVCache | None,
+    axes: int,
+) -> tuple[Tensor | None, bool]:
+    """Positions of the tokens of x, None where no encoding reads any; and whether each row has its own."""
+    if axes == 0 or positions is not None:
+        return positions if axes else None, False
+    if isinstance(cache, StaticKVCache):
+        return cache._following(x.shape[1], attention_mask), True
+    if cache is not None and cache.positions_from_caller:
+        cache._check_goes_on()
+    counted = default_positions(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
+    return on_all_axes(counted, axes) if axes > 1 else counted, counted.ndim == 2
 
 
 def rotates_before_cache(encodings: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None) -> bool:

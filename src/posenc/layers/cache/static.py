@@ -224,7 +224,7 @@ class StaticKVCache(nn.Module):
         )  # fmt: skip
 
     def _extended_by_number(self, new: NewTokens) -> Keys:
-        """The same on a CPU, without a window: how many tokens came costs nothing to read, and no empty slot is read."""
+        """The same on a CPU, without a window: the count is read at no cost, and no query looks at an empty slot."""
         seen, tokens = int(self.counts[0]), new.k.shape[2]
         came: TokenData = [new.k, new.v, new.positions, new.attention_mask, None, *new.token_states]
         parts: TokenData = []
