@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from pathlib import Path
@@ -11,19 +10,16 @@ from typing import Any
 
 import pytest
 
-from posenc import RoPE
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import raw
 from posenc.explorer import page
-from posenc.frequencies import DyPE
 from tests.chromium import DESKTOP, PHONE, SCREENS, set_screen
 from tests.explorer.conftest import ARGUMENTS
 from tests.samples import mostly_slow
 
 pytestmark = pytest.mark.browser
 VIEWS = (
-    "config", "wavelengths", "rotation", "biases", "logits", "content", "two-models", "generators",
-    "precision", "results",
+    "config", "wavelengths", "rotation", "biases", "logits", "content", "precision", "results",
 )  # fmt: skip
 CHANGE = (
     "const control = arguments[0]; control.value = arguments[1];"
@@ -113,7 +109,7 @@ def test_every_control_has_a_name_and_takes_the_keyboard(browser: Any, explorer:
         browser.execute_script("return document.querySelectorAll('[tabindex]:not([tabindex=\"0\"], section)').length")
         == 0
     )
-    for view in ("wavelengths", "rotation", "biases", "logits", "content", "generators", "precision"):
+    for view in ("wavelengths", "rotation", "biases", "logits", "content", "precision"):
         show(browser, explorer, state=f"#view={view}")
         picture = "return document.querySelector(arguments[0]).innerHTML"
         before = (text_of(browser, view), browser.execute_script(picture, f"#{view} figure"), address(browser))
@@ -279,28 +275,6 @@ def test_results_open_on_the_default_run_with_the_encodings_of_a_comparison_only
         ticked = browser.execute_script("return document.querySelectorAll('#results input:checked').length")
         assert ticked > 0, name
         assert lines == ticked + (counting[name] is not None), f"{name}: and its n-gram"
-    assert not browser.get_log("browser")
-
-
-def test_generators_are_scaled_as_posenc_scales_them(browser: Any, explorer: Path) -> None:
-    state = "#view=generators&axis=FLUX.1: rows or columns&scaling=dype&factor=2&noise=0.5&pair=0"
-    show(browser, explorer, state=state.replace(" ", "%20"))
-    assert noted(browser) == ""
-    rows = browser.execute_script(
-        "document.querySelector('#generators details').open = true; return new Promise(done => setTimeout(() => done("
-        "[...document.querySelectorAll('#generators table tr')].map(r => [...r.cells].map(c => c.textContent))), 100))"
-    )
-    spectrum = RoPE(56, scaling=DyPE(128, original_length=64, timestep=0.5)).spectrum()
-    periods = {row[0]: float(row[-1].replace(",", "")) for row in rows[1:]}
-    for pair in (1, 14, 28):
-        expected = 2 * math.pi / float(spectrum.theta[pair - 1])
-        assert periods[str(pair)] == pytest.approx(expected, rel=1e-3)
-    assert f"Gain on cos and sin: {float(spectrum.gain):.4g}" in text_of(browser, "generators")
-    wan = "#view=generators&axis=Wan: frames&scaling=riflex&factor=2&noise=1&pair=0"
-    show(browser, explorer, state=wan.replace(" ", "%20"))
-    trained, faster = 2 * math.pi / float(RoPE(44).spectrum().theta[5]), 42 / 0.9
-    words = f"Pair 6 comes round after {trained:.4g} latent frames, with RIFLEx after {faster:.4g}: it is faster"
-    assert words in text_of(browser, "generators")
     assert not browser.get_log("browser")
 
 

@@ -15,14 +15,13 @@ from posenc import __version__
 from posenc.bias.fire import FIRE
 from posenc.catalogue.studies import raw
 from posenc.explorer.forms import forms
-from posenc.explorer.generators import axes_of_generators
 from posenc.explorer.models import models_of
 
 STATIC = Path(__file__).parent / "static"
 NUMBERS = ("frequencies", "biases", "content", "precision", "block", "config")  # the first ones serve the others
 VIEWS = (
     "controls", "address", "chart", "models", "config", "wavelengths", "rotation", "biases", "logits", "content",
-    "two-models", "generators", "precision", "results", "window",
+    "precision", "results", "window",
 )  # fmt: skip
 HEADS, SEED, DIGITS = 8, 0, 6  # of the drawn FIRE
 
@@ -38,7 +37,6 @@ def page(paths: list[Path], home: str | None = None) -> str:
         OSError, ValueError: for a path that cannot be read.
     """
     data = {"models": models_of(paths), "given": len(paths), "forms": forms(), "fire": _fire(), "results": raw()}
-    data["generators"] = axes_of_generators()
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return Template(_static("page.html")).substitute(
         version=__version__,
