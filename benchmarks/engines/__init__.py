@@ -11,5 +11,5 @@ records               what was measured, as JSON lines
 table                 makes the table that posenc carries from the records
 lines                 commands that posenc prints, run through engines' own parsers and model classes
 
-hand_checks, vectors_in_engines, plug_ins, draft_heads and probe_llama_cpp are routes of their own.
+plug_ins, draft_heads, trainers and probe_llama_cpp are routes of their own.
 """

@@ -16,8 +16,6 @@ from benchmarks.engines.check import (
     Engine,
     State,
     disputes,
-    length_lines,
-    markdown,
     reference_names,
     run_check,
     table,
@@ -38,7 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="record; finished cases in it are not run again")
     parser.add_argument("--remedies", action="store_true",
                         help="for each wrong result, try other keys, flags and plug-ins in the engine")  # fmt: skip
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", action="store_true", help="print heads and cells as JSON")
     options = parser.parse_args(arguments)
     pythons = {}
@@ -54,20 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         engines, rows=options.ropes, pythons=pythons, record=options.out, remedies=options.remedies,
         progress=lambda line: print(line, file=sys.stderr),
     )  # fmt: skip
-    granted = length_lines(cells, cases())
     if options.json:
         names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
-                   "granted": granted,
                    "references": {case.name: reference_names(case) for case in cases() if case.name in names},
                    "not_installed": absent}  # fmt: skip
         print(json.dumps(content, indent=1))
         return code_of(cell.state for cell in cells)
-    if options.markdown:
-        print(markdown(cells) if cells else "", *(f"- {line}" for line in granted), sep="\n")
-    else:
-        print(*(f"{head.engine} {head.version}   {head.measures}   {head.code}" for head in heads), sep="\n")
-        print(_aligned(list(table(cells))) if cells else "", *disputes(cells), *granted, sep="\n")
+    print(*(f"{head.engine} {head.version}   {head.measures}   {head.code}" for head in heads), sep="\n")
+    print(_aligned(list(table(cells))) if cells else "", *disputes(cells), sep="\n")
     print(*absent, *_without_answers(heads, cells), sep="\n", file=sys.stderr)
     return code_of(cell.state for cell in cells)
 

@@ -69,8 +69,6 @@ class Cell(NamedTuple):
         text: what is ignored, the engine's error, both values, or why it was not run.
         remedy: a change after which the same engine is right, as `remedies` tries them; None where no
             change was tried. Its fields are in the README of the records.
-        granted: tokens that a server of the engine grants for the config where no option says a length; None where the
-            adapter does not ask, or the engine refuses.
     """
 
     engine: str
@@ -80,7 +78,6 @@ class Cell(NamedTuple):
     gap: float | None = None
     text: str = ""
     remedy: dict[str, Any] | None = None
-    granted: int | None = None
 
     @property
     def row(self) -> str:
@@ -640,9 +637,6 @@ def run_check(
                 cell = known = before.get(case.name)
                 if cell is None:
                     cell = check_case(process, adapter, case, Path(place))
-                if adapter.granted is not None and cell.granted is None and cell.state != "not run":
-                    answer = process.ask(Question(case.config, (), case.length, about="length"))
-                    cell = cell._replace(granted=answer["granted"]) if "granted" in answer else cell
                 if cell is not known:
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
@@ -763,32 +757,6 @@ def table(cells: Sequence[Cell]) -> Iterator[list[str]]:
         yield [row, spelling, *fields]
 
 
-def declared_length(case: Case) -> int:
-    """Tokens that the config of a case declares."""
-    config = case.config.get("text_config", case.config)
-    return int(config["max_position_embeddings"])
-
-
-def lengths(cells: Iterable[Cell], known: Iterable[Case]) -> dict[tuple[str, int, int, int], list[Cell]]:
-    """Cells by what a server grants: engine, original length, declared length and granted tokens."""
-    by_name = {case.name: case for case in known}
-    groups: dict[tuple[str, int, int, int], list[Cell]] = {}
-    for cell in cells:
-        case = by_name.get(cell.case)
-        if cell.granted is not None and case is not None:
-            groups.setdefault((cell.engine, case.original, declared_length(case), cell.granted), []).append(cell)
-    return groups
-
-
-def length_lines(cells: Iterable[Cell], known: Iterable[Case]) -> list[str]:
-    """A sentence for each engine and granted length."""
-    return [
-        f"{engine} grants {granted:,} tokens where {declared:,} are declared (original length {original:,}): "
-        f"{', '.join(dict.fromkeys(cell.row for cell in group))}"
-        for (engine, original, declared, granted), group in lengths(cells, known).items()
-    ]
-
-
 def _field(cells: Sequence[Cell]) -> str:
     cell = worst(cells)
     if cell.state == "right":
@@ -802,14 +770,6 @@ def _field(cells: Sequence[Cell]) -> str:
 def disputes(cells: Iterable[Cell]) -> list[str]:
     """A line for each disputed row and engine, with all values."""
     return list(dict.fromkeys(f"{cell.row} in {cell.engine} is {cell}" for cell in cells if cell.state == "disputed"))
-
-
-def markdown(cells: Sequence[Cell]) -> str:
-    """The table as Markdown, and the disputed rows with all values."""
-    rows = list(table(cells))
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    below = [f"\n- {line}" for line in disputes(cells)]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n" + "".join(below) + "\n" * bool(below)
 
 
 @cache

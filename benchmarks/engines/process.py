@@ -1,4 +1,10 @@
-"""The check's side of a worker process with one engine: a crash or hang of the engine loses one answer, not the run."""
+"""One engine in a process of its own: a crash or hang of the engine loses one answer, not the run.
+
+``python -m benchmarks.engines.process ADAPTER`` is the other side, a JSON line per question. Its first line of output
+has the engine's version (null: not installed). Each line of input is a `Question`; the output is {"rows": …},
+{"refused": the engine's error} or {"not_run": why the adapter does not test it}. What the engine prints goes to stderr,
+so it cannot end up among the answers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ import threading
 from pathlib import Path
 from typing import IO, Any, Self
 
-from benchmarks.engines.adapters import Question
+from benchmarks.engines.adapters import Adapter, NotRunError, Question, load_adapter
 
 from posenc.arguments import one_line
 
@@ -48,7 +54,7 @@ class EngineProcess:
         self._errors.close()
 
     def ask(self, question: Question) -> dict[str, Any]:
-        """The worker's answer (`benchmarks.engines.worker`); an end or a silence of the process is a refusal."""
+        """The worker's answer (`answer`); an end or a silence of the process is a refusal."""
         if self._process is None:
             self._start()
         process = self._process
@@ -63,7 +69,7 @@ class EngineProcess:
 
     def _start(self) -> dict[str, Any]:
         paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-        command = [self.python, "-m", "benchmarks.engines.worker", self.adapter]
+        command = [self.python, "-m", "benchmarks.engines.process", self.adapter]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
@@ -118,3 +124,39 @@ def engine_name(adapter: str) -> str:
     """The name of a column: an adapter's own name, or NAME of ``FILE.py:NAME``."""
     file, _, name = adapter.rpartition(":")
     return f"{Path(file).stem}:{name}" if file else adapter
+
+
+def answer(adapter: Adapter, question: Question) -> dict[str, Any]:
+    """What an engine says to one question."""
+    try:
+        return {"rows": adapter.measure(question)}
+    except NotRunError as error:
+        return {"not_run": one_line(str(error))}
+    except ImportError as error:  # a package that is missing here says nothing about the engine
+        return {"not_run": one_line(f"{type(error).__name__}: {error}")[:240]}
+    except Exception as error:  # whatever an engine raises is a cell of the table
+        return {"refused": one_line(f"{type(error).__name__}: {error}")[:240]}
+
+
+def main() -> None:
+    """Serve one adapter until stdin ends."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    adapter = load_adapter(sys.argv[1])
+
+    def write(content: dict[str, Any]) -> None:
+        channel.write(json.dumps(content) + "\n")
+        channel.flush()
+
+    try:
+        write({"version": adapter.version()})
+    except Exception as error:  # an engine that cannot be imported is not installed, and says why
+        write({"version": None, "reason": one_line(f"{type(error).__name__}: {error}")})
+    for line in sys.stdin:
+        message = json.loads(line)
+        lists = {key: tuple(message[key]) for key in ("positions", "tokens")}
+        write(answer(adapter, Question(**{**message, **lists})))
+
+
+if __name__ == "__main__":
+    main()

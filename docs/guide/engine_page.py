@@ -219,7 +219,6 @@ def _evidence(cells: Sequence[Cell]) -> str:
     right = sum(line["state"] == "right" for line in lines)
     wrong = sum(line["state"] in ("wrong", "refused", "not parsed") for line in lines)
     disputed = ", ".join(dict.fromkeys(cell.row for cell in cells if cell.state == "disputed"))
-    by_hand = len(json.loads((RESULTS / "engine_hand_checks.json").read_text(encoding="utf-8")))
     return (
         "## Reference values\n\n"
         "A result counts as correct or wrong only where three references agree to 1e-6: posenc, transformers, and the "
@@ -233,9 +232,6 @@ def _evidence(cells: Sequence[Cell]) -> str:
         f"- [The commands that posenc prints](../benchmarks/results/engine_lines.jsonl): of {len(lines)} for published "
         f"configs the engine's own parser and model class ran {right + wrong}, {right} correctly; the others were "
         "parsed, but their model classes need compiled kernels or more than a config.\n"
-        f"- [Cells checked by a second route](../benchmarks/results/engine_hand_checks.json): {by_hand} cells, "
-        "computed again by a script that shares no code with the check.\n"
-        "- [The test vectors](engines.md#test-vectors) [in engines](../benchmarks/results/vectors_in_engines.json).\n"
         "- [Which rope block a draft model gets](../benchmarks/results/draft_heads.json): vLLM applies a dictionary of "
         "`--hf-overrides` to the model alone, so its draft layers keep another rotation; write the block into "
         "config.json instead."

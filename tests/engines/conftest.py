@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from benchmarks.engines import check, checkpoint
 from benchmarks.engines.adapters import Question, load_adapter
-from benchmarks.engines.worker import answer
+from benchmarks.engines.process import answer
 
 
 class InProcess:

@@ -163,9 +163,6 @@ def test_the_command_of_the_bench(tmp_path: Path, capsys: pytest.CaptureFixture[
     line = ["--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor", "--out", str(tmp_path / "record.jsonl")]
     assert main(line) == 1
     assert "ignores attention_factor" in capsys.readouterr().out
-    assert main([*line, "--markdown"]) == 1
-    text = capsys.readouterr().out
-    assert text.startswith("| rope type | keys | key |\n|---|---|---|\n| yarn: attention_factor | v4 | ignores")
     assert main(["--engine", f"{FAKE}:ABSENT", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["not_installed"] == ["absent is not installed: pip install absent==2"]
     assert main(["--engine", f"{FAKE}:RIGHT", "--rope", "linear"]) == 0

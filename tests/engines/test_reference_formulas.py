@@ -16,8 +16,8 @@ from benchmarks.engines.check import (
     Cell,
     DisputedError,
     difference,
+    disputes,
     frequencies,
-    markdown,
     reference_answers,
     reference_names,
     run_check,
@@ -112,7 +112,7 @@ def test_the_command_shows_all_values_and_names_the_references(
     case = "llama/yarn: one of mscale and mscale_all_dim/v5/256/1024"
     text = "the gain is 1.2 in posenc, 1.2 in transformers, 1.1 in deepseek-ai/DeepSeek-VL2; this engine: as in posenc"
     cell = Cell("right", "1.0", case, "disputed", text=text)
-    assert markdown([cell]).endswith(f"\n\n- {cell.row} in right is disputed: {text}\n")
+    assert disputes([cell]) == [f"{cell.row} in right is disputed: {text}"]
     line = ["--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor", "--out", str(record)]
     assert main([*line, "--json"]) == 1
     references = json.loads(capsys.readouterr().out)["references"]

@@ -40,7 +40,6 @@ class Question(NamedTuple):
         folder: of a checkpoint with this config and random weights; "" for rotary classes.
         tokens: the text, for whole models.
         options: what the engine is told next to the config, by the names of its own arguments; only remedies have any.
-        about: "rotation", or "length": what a server grants where no option says a length.
     """
 
     config: dict[str, Any]
@@ -50,7 +49,6 @@ class Question(NamedTuple):
     folder: str = ""
     tokens: tuple[int, ...] = ()
     options: Mapping[str, Any] = MappingProxyType({})
-    about: str = "rotation"
 
 
 class NotRunError(Exception):
@@ -71,8 +69,6 @@ class Adapter:
         code: which code of the engine runs.
         models: model types that it is asked with; empty: all.
         route: which numbers are the engine's own, and what the adapter does to them.
-        granted: gives the tokens that a server grants for a config where no option says a length, by the engine's own
-            configuration code; None: the adapter does not ask.
     """
 
     name: str
@@ -83,7 +79,6 @@ class Adapter:
     code: str
     models: tuple[str, ...] = ()
     route: str = ""
-    granted: Callable[[dict[str, Any]], int] | None = None
 
 
 def installed(package: str) -> Callable[[], str | None]:

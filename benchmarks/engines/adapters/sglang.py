@@ -84,11 +84,6 @@ def start_alone(folder: str) -> None:
     initialize_dp_attention(arguments)
 
 
-def granted(config: dict[str, Any]) -> int:
-    """Tokens that a server grants for a config where no option says a length."""
-    return int(read_config(config).context_len)
-
-
 def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
     if question.config["model_type"] not in _FILES:
@@ -138,5 +133,4 @@ ADAPTER = Adapter(
     "sglang", "pip install --no-deps sglang==0.5.23, and what its imports ask for", installed("sglang"), "cos and sin",
     measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
     route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
-    granted=granted,
 )  # fmt: skip

@@ -54,11 +54,6 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="posenc-vllm-")
 
 
-def granted(config: dict[str, Any]) -> int:
-    """Tokens that a server grants for a config where no option says a length."""
-    return int(read_config(config).max_model_len)
-
-
 def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
     text = question.config.get("text_config", question.config)
@@ -122,5 +117,4 @@ ADAPTER = Adapter(
     "vllm", "pip install --no-deps vllm==0.33.0, and what its imports ask for", installed("vllm"), "cos and sin",
     measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
     route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
-    granted=granted,
 )  # fmt: skip
