@@ -16,7 +16,7 @@ from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
 from posenc.diffusion import rotation
-from posenc.figures import Bars, Curves, Flow, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
+from posenc.figures import Bars, Curves, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
 from posenc.figures.named import NAMED, SHOWN
 from posenc.figures.svg import linear_ticks, log_ticks
 from posenc.figures.texts import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
@@ -226,14 +226,6 @@ def test_a_level_is_named_where_no_line_runs() -> None:
     assert anchors["level: 1"] == "end"
 
 
-def test_the_block_marks_all_hook_points() -> None:
-    shown = figure("block")
-    assert isinstance(shown, Flow)
-    marked = [name.split()[1] for name in shown.marked]
-    assert set(marked) == {entry.hook_point for entry in CATALOGUE.values()} - {"none"}
-    assert [name.split()[0] for name in shown.marked] == ["1", "2", "3", "4", "5"]
-
-
 @pytest.mark.parametrize("name", NAMED)
 def test_a_picture_says_what_is_to_be_seen_and_fits_a_telephone(name: str) -> None:
     shown = figure(name)
@@ -284,17 +276,6 @@ def test_larger_numbers_are_drawn_stronger() -> None:
     root = ElementTree.fromstring(alone(Heat([[0.0, 1.0], [0.5, float("-inf")]], "a", "b", "label", "caption")))
     squares = [float(rect.attrib["fill-opacity"]) for rect in root.iter(f"{SVG}rect") if "class" not in rect.attrib]
     assert squares == [1.0, 0.5], "the smallest is left out, and what is not finite"
-
-
-def test_arrows_lead_from_box_to_box() -> None:
-    shown = figure("fox-pro")
-    assert isinstance(shown, Flow)
-    root = ElementTree.fromstring(alone(shown))
-    words = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))  # a box may have its words in two lines
-    assert all(name in words for name in shown.boxes)
-    assert len(list(root.iter(f"{SVG}path"))) == shown.table().count("\n") - 1
-    with pytest.raises(ValueError, match=r"\bc\b"):
-        Flow({"a": (0, 0), "b": (0, 1)}, [("a", "b"), ("b", "c")], "label", "caption")
 
 
 def test_a_pdf(tmp_path: Path) -> None:

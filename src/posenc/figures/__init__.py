@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane, Stacked, Tokens
+from posenc.figures.drawn import Bars, Curves, Figure, Heat, Plane, Stacked, Tokens
 from posenc.figures.files import figure, names, save
 from posenc.figures.svg import alone, in_page
 
@@ -10,7 +10,6 @@ __all__ = [
     "Bars",
     "Curves",
     "Figure",
-    "Flow",
     "Heat",
     "Plane",
     "Stacked",

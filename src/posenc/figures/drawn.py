@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -164,39 +164,7 @@ class Tokens:
         return _csv(("panel", "tokens", self.across, self.down), cells)
 
 
-@dataclass(frozen=True)
-class Flow:
-    """A flow chart of components, from the bottom to the top.
-
-    Attributes:
-        boxes: the column and the row of each by its words, from 0, the left one and the lowest.
-        arrows: from which box to which.
-        label: alternative text: what is to be seen.
-        caption: what the figure shows.
-        marked: boxes to be seen first.
-
-    Raises:
-        ValueError: for an arrow from or to no box.
-    """
-
-    boxes: Mapping[str, tuple[float, float]]
-    arrows: Sequence[tuple[str, str]]
-    label: str
-    caption: str
-    marked: Collection[str] = ()
-
-    def __post_init__(self) -> None:
-        lost = {end for arrow in self.arrows for end in arrow} | set(self.marked)
-        lost -= set(self.boxes)
-        if lost:
-            raise ValueError(f"arrows and marks name boxes; there is none named {', '.join(sorted(lost))}")
-
-    def table(self) -> str:
-        """The arrows as CSV, a line each."""
-        return _csv(("from", "to"), self.arrows)
-
-
-Figure = Heat | Curves | Bars | Plane | Stacked | Tokens | Flow
+Figure = Heat | Curves | Bars | Plane | Stacked | Tokens
 
 
 def _csv(heads: Sequence[str], cells: Sequence[Sequence[object]]) -> str:

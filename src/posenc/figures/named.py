@@ -69,10 +69,10 @@ def _measured() -> Figure:
 NAMED: dict[str, Callable[[], Figure]] = {
     "scaled-integers": texts.scaled_integers, "adding": texts.adding,
     "flattening": texts.flattening, "interpolation": texts.interpolation,
-    "block": texts.block, "sinusoids": _sinusoids, "binary": _binary, "rotation": rotations.rotation,
+    "sinusoids": _sinusoids, "binary": _binary, "rotation": rotations.rotation,
     "rotation-offset": rotations.rotation_offset, "rotation-decay": rotations.rotation_decay,
     "alibi-matrix": texts.alibi_matrix, "alibi-slopes": texts.alibi_head_slopes, "slopes": texts.slopes,
-    "cope-counts": texts.cope_counts, "stick": texts.stick_breaking, "fox-pro": texts.fox_pro,
+    "cope-counts": texts.cope_counts, "stick": texts.stick_breaking,
     "axial-grid": rotations.axial_grid, "axial-channels": rotations.axial_channels,
     "context-extension": rotations.context_extension, "slowdown": rotations.slowdown,
     "unseen-angles": rotations.unseen_angles, "measured": _measured,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from html import escape
 
-from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane, Stacked, Tokens
+from posenc.figures.drawn import Bars, Curves, Figure, Heat, Plane, Stacked, Tokens
 
 WIDTH, HEIGHT, LEFT, RIGHT, BELOW, ABOVE, LINE, LETTER = 460, 280, 76, 16, 48, 14, 22, 8.2
 COLOURS = ("#1b6ac9", "#c2410c", "#15803d", "#7c3aed", "#b91c8c", "#64748b", "#8a6d00", "#0e7490")
@@ -21,18 +21,16 @@ SERIES = len(COLOURS)
 SQUARE, SCALE = 16.0, 80  # of a heat map: the largest side of a cell, and the room for the scale of its colours
 BAR, NUMBER = 24, 46  # of bars: from row to row, and the room for a number
 _PALE = "stroke-linecap:butt;stroke-opacity:.35"  # a segment: the number on it can be read by day and by night
-COLUMN, ROW, BOX, LONGEST = 93, 58, (88, 40), 10  # of a flow: from box to box, a box, letters in a line
 STYLE = (
     "text{font:15px sans-serif}.heat rect,.bar{fill:#1b6ac9}.frame{fill:none;stroke:#000;stroke-opacity:.4}"
     ".grid{stroke:#000;stroke-opacity:.12}.level{stroke:#000;stroke-opacity:.6;stroke-dasharray:3 3}"
     ".masked{stroke:#000;stroke-opacity:.3}.line{fill:none;stroke-width:2.5;stroke-linecap:round}"
-    ".arrow{stroke:#000;stroke-opacity:.55}.marked{fill:#1b6ac9;fill-opacity:.22;stroke:#1b6ac9;stroke-width:2}"
     + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
 )
 
 NIGHT = (
     ".paper{fill:#fff}@media(prefers-color-scheme:dark){.paper{fill:#14171a}text{fill:#e6e9ec}"
-    ".frame,.arrow,.grid,.level,.masked{stroke:#fff}.heat rect,.bar{fill:#7ab8ff}.marked{fill:#7ab8ff;stroke:#7ab8ff}"
+    ".frame,.grid,.level,.masked{stroke:#fff}.heat rect,.bar{fill:#7ab8ff}"
     + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(AT_NIGHT))
     + "}"
 )
@@ -86,8 +84,6 @@ def _content(shown: Figure) -> tuple[float, float, str]:
             return _stacked(shown)
         case Tokens():
             return _tokens(shown)
-        case Flow():
-            return _flow(shown)
 
 
 def _entries(shown: Figure) -> list[str]:
@@ -320,38 +316,6 @@ def _sign(kind: int, x: float, y: float, size: float = 5.0) -> str:
         f"M{x:.1f} {y - size:.1f}l{size:.1f} {size:.1f}l{-size:.1f} {size:.1f}l{-size:.1f} {-size:.1f}z",
     )[kind % 3]
     return f'<path class="line s{kind % SERIES}" style="stroke-width:2" d="{path}"/>'
-
-
-def _flow(shown: Flow) -> tuple[float, float, str]:
-    highest = max(row for _, row in shown.boxes.values())
-    wide = max(column for column, _ in shown.boxes.values()) * COLUMN + BOX[0] + 2
-
-    def middle(name: str) -> tuple[float, float]:
-        column, row = shown.boxes[name]
-        return column * COLUMN + BOX[0] / 2 + 1, (highest - row) * ROW + BOX[1] / 2 + 1
-
-    parts = []
-    for start, end in shown.arrows:
-        (x, y), (to_x, to_y) = middle(start), middle(end)
-        top, tip = y - BOX[1] / 2, to_y + BOX[1] / 2
-        parts.append(f'<path class="frame arrow" d="M{x:.0f} {top:.0f}L{to_x:.0f} {tip:.0f}m-4 7l4 -7l4 7"/>')
-    for name in shown.boxes:
-        x, y = middle(name)
-        kind = "marked" if name in shown.marked else "frame"
-        size = f'width="{BOX[0]}" height="{BOX[1]}" rx="6"'
-        parts.append(f'<rect class="{kind}" x="{x - BOX[0] / 2:.0f}" y="{y - BOX[1] / 2:.0f}" {size}/>')
-        lines = _wrapped(name)
-        parts += [_text(x, y + 5 + (i - (len(lines) - 1) / 2) * 16, line) for i, line in enumerate(lines)]
-    return wide, highest * ROW + BOX[1] + 2, "".join(parts)
-
-
-def _wrapped(words: str) -> list[str]:
-    """The words of a box in one line, or in two of about the same length."""
-    if len(words) <= LONGEST or " " not in words:
-        return [words]
-    spaces = [i for i, sign in enumerate(words) if sign == " "]
-    cut = min(spaces, key=lambda i: abs(i - len(words) / 2))
-    return [words[:cut], words[cut + 1 :]]
 
 
 def _legend(shown: Figure) -> str:
