@@ -1,4 +1,4 @@
-"""torch.func's transforms, forward mode and second derivatives: right on whatever backend, or refused by name."""
+"""torch.func's transforms, forward mode, second derivatives, recomputation: right on any backend, or refused."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention, explain_backend
+from posenc.backends import BACKENDS
+from posenc.catalogue import CATALOGUE
 from posenc.encoding import Encoding
 from posenc.score import CoPE, TransformerXL
+from posenc.testing import Case
+from posenc.testing.backends import SITUATIONS, call_of
+from posenc.testing.cases import tokens_of
+from posenc.testing.decoding import Layer
 from posenc.weight import StickBreaking
-from tests.samples import gap, mostly_slow, qkv
+from tests.samples import INSIDE_ATTENTION, few_spectra, gap, mostly_slow, qkv
 
 LISTS = {
     "nope": list,
@@ -144,3 +151,47 @@ def test_compiled(name):
         got = torch.compile(transformed, backend="eager", fullgraph=True)(call.q)
         assert gap(got, transformed(call.q)) < 1e-12
     torch.compiler.reset()
+
+
+def second_gradients(name: str, backend: str) -> list[Tensor] | None:
+    """Gradients of the squared gradients of a plain sum, whose own gradient needs none; None: there is no graph."""
+    leaves, encodings, options = call_of(Case.from_catalogue(name), SITUATIONS[0])
+    total = attention(*leaves, encodings, backend=backend, **options).sum()
+    first = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+    squares = [gradient.square().sum() for gradient in first if gradient is not None]
+    sum_of_squares = torch.stack(squares).sum()
+    if not sum_of_squares.requires_grad:
+        return None
+    return list(torch.autograd.grad(sum_of_squares, leaves, allow_unused=True, materialize_grads=True))
+
+
+@pytest.mark.parametrize("name", INSIDE_ATTENTION)
+def test_they_are_right_or_refused(name: str) -> None:
+    try:
+        expected = second_gradients(name, "dense")
+    except RuntimeError:
+        pytest.skip("its definition has none: an error, as it should be")
+    assert expected is not None
+    assert any(gradient.abs().max() > 1e-6 for gradient in expected)
+    for backend in (*BACKENDS, "auto"):
+        try:
+            actual = second_gradients(name, backend)
+        except (ValueError, RuntimeError):  # the backend cannot serve the call, or has no second derivative
+            assert backend != "dense", "which autograd goes through"
+        else:
+            assert actual is not None, backend
+            for got, want in zip(actual, expected, strict=True):
+                torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
+
+
+TEXTS = [n for n, entry in CATALOGUE.items() if not entry.own_positions and Case.from_catalogue(n).axes == 1]
+
+
+@pytest.mark.parametrize("length", [1, 12])
+@pytest.mark.parametrize("name", few_spectra(TEXTS))
+def test_a_call_is_recomputed(name, length):
+    case = Case.from_catalogue(name)
+    layer, x = Layer(case).attend, tokens_of(case, length, batch=2).requires_grad_()
+    out = checkpoint(layer, x, use_reentrant=False)
+    actual = torch.autograd.grad(out.square().sum(), x)[0]
+    assert gap(actual, torch.autograd.grad(layer(x).square().sum(), x)[0]) < 1e-9
