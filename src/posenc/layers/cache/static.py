@@ -7,7 +7,8 @@ get their positions. Encodings that go by the order of keys (FoX, CoPE, stick-br
 for them a token is also written into one more slot behind all others, and its own is hidden for the call. A chunk of
 several tokens, and such encodings under a window, have the slots gathered in order, which copies the cache once a call.
 
-A single new token on an NVIDIA GPU is for kernels, which write it and read the slots as they lie (`by_kernels`).
+A single new token on an NVIDIA GPU is for kernels, which write it and read the slots as they lie (`by_kernels`). Eager
+calls on a CPU, where the count is read at no cost, attend to the slots that were used and to no others.
 
 On a GPU no call waits: the host counts the tokens of eager calls by itself, and refuses too many of them. It does not
 know of those that a compiled or captured step added; past the capacity their index is out of range.
