@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from guide.records import records_frame, run_of, runs
 from posenc.figures import alone, figure
 from posenc.lab.metrics import FULL, WINDOW
-from posenc.lab.report.numbers import Row, Table, build_table
-from posenc.lab.run.folder import Run
+from posenc.lab.report.numbers import Row, Table
 from posenc.lab.stats import Contrast, Interval
-
-FIRST = {"rope": ("rope", FULL), "alibi": ("alibi", FULL)}  # baselines at the trained length, where no window hides any
 
 
 def embedded() -> str:
@@ -28,23 +24,21 @@ def _study(name: str) -> dict[str, Any]:
     run, table = run_of(name), records_frame(name)
     counting = table.baselines
     metric, rows = run.decides, [table.row(spec) for spec in dict.fromkeys(row.spec for row in table.rows)]
-    at_first = {row.spec: row for row in _at_first(run).rows}
     return {
         "study": name, "task": run.task, "title": run.words.title, "unit": metric.unit, "better": metric.better,
         "percent": metric.percent, "margin": metric.margin, "train_length": run.trained,
         "counting": counting and [counting.order, *_six_digits(counting.ngram.mean, counting.unigram)],
-        "rows": {row.spec: _row(row, table, at_first.get(row.spec)) for row in rows if row is not None},
+        "rows": {row.spec: _row(row, table) for row in rows if row is not None},
     }  # fmt: skip
 
 
-def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
+def _row(row: Row, table: Table) -> dict[str, Any]:
     window = table.row(row.spec, WINDOW)
     last = {"1x": row.change, **row.contrasts}
     return {
         "verdict": row.verdict.kind, "learnt": row.learned, "seeds": row.learned_share.seeds,
         "means": _means(row), "window": [] if window is None else _means(window), "views": _views(row, table),
         "reach": _reach(row), "contrasts": _contrasts(last),
-        "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
     }  # fmt: skip
 
 
@@ -52,12 +46,6 @@ def _views(row: Row, table: Table) -> dict[str, list[float]]:
     """Of pictures: mean and interval under each change of the positions, at the one length that there is."""
     changed = [other for other in table.rows if other.spec == row.spec and other.view not in (FULL, WINDOW)]
     return {other.view: _rounded(cell) for other in changed for cell in other.cells.values() if len(other.cells) == 1}
-
-
-def _at_first(run: Run) -> Table:
-    """The rows at the trained length, by the same procedure, adjusted among themselves."""
-    records = run.records[run.records["view"] == FULL]
-    return build_table(replace(run, numbers={**run.numbers, "lengths": [1]}, records=records), FIRST)
 
 
 def _means(row: Row) -> list[list[float]]:

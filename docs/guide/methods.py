@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from guide.docstrings import described, example_of
-from guide.formulas import as_latex
 from guide.records import measured, tables_of
 from posenc.catalogue import Entry
 from posenc.catalogue.studies import Contrast, Study, StudyRow
@@ -28,7 +27,7 @@ BASELINES = ("rope", "rope under its window", "alibi")  # of the planned contras
 _TITLE_LENGTH = 45  # characters that a line of the navigation holds
 _PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.M)
 _COMPARISON = (
-    "comparison", "trained at", "at 1×", "at the longest", "difference at 1×", "difference at the longest", "verdict",
+    "comparison", "trained at", "at 1×", "at the longest", "difference at the longest", "verdict",
 )  # fmt: skip
 _ARXIV = re.compile(r"arXiv (\d{4}\.\d{4,5})")
 
@@ -104,7 +103,7 @@ def escaped(text: str) -> str:
 
 
 def _formula(entry: Entry) -> str:
-    return f"$$\n{as_latex(entry.formula)}\n$$"
+    return "```text\n" + re.sub(r"(?<=[,;])\s{2,}", "\n", entry.formula) + "\n```"
 
 
 def _definition(entry: Entry) -> str:
@@ -181,7 +180,7 @@ def _comparison(study: Study, row: StudyRow) -> list[str]:
     return [
         f"[{escaped(study.title)}](../results/{study.name}/table.md), {study.unit}",
         f"{study.train_length:,} tokens, {row.seeds} {'seed' if row.seeds == 1 else 'seeds'}",
-        *cells, _contrasts(row.at_first), _contrasts(row.contrasts), row.verdict,
+        *cells, _contrasts(row.contrasts), row.verdict,
     ]  # fmt: skip
 
 

@@ -44,7 +44,6 @@ class StudyRow:
         means: by length in tokens.
         window: the same under a window of the training length.
         contrasts: at the longest length, those of its table.
-        at_first: against the baselines at the training length, a family of their own.
         views: of pictures, the mean under each change of the positions, by its name.
         reach: of a language model, the mean at the training length by the tokens of context read, fewer than that.
     """
@@ -56,7 +55,6 @@ class StudyRow:
     means: dict[int, Mean]
     window: dict[int, Mean]
     contrasts: tuple[Contrast, ...]
-    at_first: tuple[Contrast, ...]
     views: dict[str, Mean] = field(default_factory=dict)
     reach: dict[int, Mean] = field(default_factory=dict)
 
@@ -148,7 +146,6 @@ def _row(name: str, row: dict[str, Any]) -> StudyRow:
         means={length: (mean, low, high) for length, mean, low, high in row["means"]},
         window={length: (mean, low, high) for length, mean, low, high in row["window"]},
         contrasts=tuple(Contrast(*values) for values in row["contrasts"]),
-        at_first=tuple(Contrast(*values) for values in row["at_first"]),
         views={view: (mean, low, high) for view, (mean, low, high) in row["views"].items()},
         reach={context: (mean, low, high) for context, mean, low, high in row["reach"]},
     )
