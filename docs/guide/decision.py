@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from guide.methods import escaped
 from guide.models import ReleasedModel, released_models
-from posenc.explorer.forms import forms
+from posenc.explorer.models import forms
 from posenc.explorer.page import numbers_script
 from posenc.hf import read_rope
 from posenc.hf.plan.plan import Plan, Refused, plan_or_refusal

@@ -1,18 +1,32 @@
-"""Configurations as the page shows them: spectra of each kind of layers, layer map, facts in words, findings."""
+"""Configurations as the page shows them, and what it has to know to read a pasted one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
+from posenc.hf.config.block_schema import ALIASES, FREE, REFUSED_KEYS, TYPES
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.explanation.report import ORDERS, has
+from posenc.hf.families import ROTARY, ROTATIONS, Family, RotationRules
 from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError
 
 Facts = dict[str, Any]
+COMMAND = "posenc doctor"  # which judges what the page does not
+_LLAMA, _DEFAULTS = ROTARY["llama"], RotationRules()
+_MAY_DIFFER = (  # between families that are read alike
+    "base", "share", "default_share", "layout", "block", "original", "head_dim", "sections", "order",
+    "rope_types",
+)  # fmt: skip
+_STRANGE = (  # keys that change what layers do, whatever the family
+    "alibi", "position_embedding_type", "qk_rope_head_dim", "kv_channels", "no_rope_layers", "no_rope_layer_interval",
+    "per_layer_config", "attention_chunk_size", "rope_local_base_freq", "global_head_dim", "rope_interleave",
+)  # fmt: skip
 EXAMPLES: dict[str, Config] = {  # with what their config.json says of layers
     "SmolLM2-135M": {
         "model_type": "llama", "hidden_size": 576, "num_attention_heads": 9, "num_hidden_layers": 30,
@@ -121,3 +135,37 @@ def _facts(layer: Facts) -> list[tuple[str, str]]:
 
 def _tokens(length: int | None) -> str:
     return "not given" if length is None else f"{length:,} tokens"
+
+
+def forms() -> dict[str, Any]:
+    """Plain values for the page: ``types`` of a block, and ``families`` whose configurations it can read."""
+    return {
+        "command": COMMAND,
+        "types": {name: {"required": kind.required, "optional": kind.optional} for name, kind in TYPES.items()},
+        "free": FREE,
+        "aliases": ALIASES,
+        "strange": [*_STRANGE, *REFUSED_KEYS],
+        "llama": _family_facts(ROTARY["llama"]),
+        "families": {name: _family_facts(family) for name, family in ROTARY.items() if _read_alike(ROTATIONS[name])},
+    }
+
+
+def _read_alike(rotation: RotationRules) -> bool:
+    decides = (field.name for field in fields(RotationRules) if field.name not in _MAY_DIFFER)
+    return all(getattr(rotation, name) == getattr(_DEFAULTS, name) for name in decides)
+
+
+def _family_facts(family: Family) -> dict[str, Any]:
+    rotation = family.rotation or _DEFAULTS
+    block: Mapping[str, Any] = rotation.block or {}
+    return {
+        "base": rotation.base,
+        "share": rotation.share,
+        "layout": rotation.layout,
+        "original": rotation.original,
+        "head_dim": rotation.head_dim,
+        "block": {**rotation.section_keys, **block},
+        "ropeTypes": rotation.rope_types,  # none: all
+        # every layer attends to all of the past, unless a config lists kinds
+        "uniform": (family.layers, family.attention) == (_LLAMA.layers, _LLAMA.attention),
+    }

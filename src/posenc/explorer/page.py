@@ -14,8 +14,7 @@ import torch
 from posenc import __version__
 from posenc.bias.fire import FIRE
 from posenc.catalogue.studies import raw
-from posenc.explorer.forms import forms
-from posenc.explorer.models import models_of
+from posenc.explorer.models import forms, models_of
 
 STATIC = Path(__file__).parent / "static"
 NUMBERS = ("frequencies", "biases", "content", "precision", "block", "config")  # the first ones serve the others

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posenc.figures.drawn import Bars, Curves, Figure, Heat, Plane, Stacked, Tokens
-from posenc.figures.files import figure, names, save
+from posenc.figures.named import figure, names, save
 from posenc.figures.svg import alone, in_page
 
 __all__ = [

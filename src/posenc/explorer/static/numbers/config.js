@@ -1,5 +1,5 @@
 // A pasted configuration: the common forms of a rope block, of families whose code does nothing unusual. `forms` comes from
-// posenc.hf (posenc.explorer.forms). Whatever is not plainly right is left to posenc itself: `judged` is then false, and a
+// posenc.hf (posenc.explorer.models.forms). Whatever is not plainly right is left to posenc itself: `judged` is then false, and a
 // finding says why.
 const {NotPlain, refuse, shownValue, isObject, count, SCALED_FROM, valuesOf, checked, scalingsOf} = numbers.block;
 
