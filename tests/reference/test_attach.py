@@ -24,13 +24,13 @@ MANY = (
 REFUSED = {  # by what the refusal says
     "position_ids do not reach": (
         "blt_patcher lasr_encoder blt_global_transformer modernbert zaya embedding_gemma2_text glmasr_encoder "
-        "cohere_compass_text granitemoehybrid llama4_text longcat_flash moonshine moonshine_streaming"
+        "granitemoehybrid llama4_text"
     ),
     "three coordinates": (
         "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text "
         "qwen3_vl_text qwen3_vl_moe_text qwen3_5_text qwen3_5_moe_text glm4v_text glm_ocr_text "
         "ernie4_5_moe_vl ernie4_5_vl_moe_text cosmos3_edge_text glm4v_moe_text glm_image_text "
-        "paddleocr_vl_text qwen3_omni_moe_text"
+        "paddleocr_vl_text qwen3_omni_moe_text cohere_compass_text"
     ),
     "must be bool": ("doge"),
     "no layer whose attention is given position_embeddings": (
@@ -38,7 +38,7 @@ REFUSED = {  # by what the refusal says
         "nomic_bert openai_privacy_filter"
     ),
     "written into its forward": ("gpt_neox_japanese"),
-    "several parts": ("hrm_text zamba2"),
+    "several parts": ("hrm_text zamba2 moonshine moonshine_streaming"),
     "after its rotation": ("hunyuan_v1_dense hunyuan_v1_moe"),
     "must be a model of transformers": ("mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer"),
     "indexer": ("axk2 deepseek_v32 glm_moe_dsa hy_v4 mistral_large4_text qwen4_exp_text"),

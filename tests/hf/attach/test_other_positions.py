@@ -180,9 +180,7 @@ def test_own_is_kept_in_some_layers_of_a_model_with_a_table() -> None:
     assert not torch.allclose(model(ids).logits, before, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "name", ["modernbert", "llama4_text", "qwen2_vl_text", "ernie4_5_vl_moe_text", "doge", "dia_decoder"]
-)
+@pytest.mark.parametrize("name", ["modernbert", "llama4_text", "qwen2_vl_text", "ernie4_5_vl_moe_text", "doge"])
 def test_what_would_fail_in_a_forward_is_refused_at_once(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,7 +25,6 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
     Raises:
         ValueError: where there is none, or an unsupported one; it says why.
     """
-    parents = {child: parent for parent in model.modules() for child in parent.children()}
     has_table = position_table(model) is not None
     rotating = [
         module
@@ -43,9 +42,7 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
     for module in with_interface:
         number = module.layer_idx
         assert isinstance(number, int)
-        refusal = _refusal(module, parents.get(module))
-        if refusal is None and not _positions_reach(module, parents):
-            refusal = "position_ids do not reach it: its model does not hand them to the layers"
+        refusal = _refusal(module)
         if refusal is None and number in layers:
             refusal = "several parts of this model have layers: give the part"
         if refusal is not None:
@@ -84,8 +81,8 @@ def _arguments(module: nn.Module) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(type(module).forward).parameters
 
 
-def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
-    """Why no encodings can be attached, or None."""
+def _refusal(module: nn.Module) -> str | None:
+    """Why no encodings can be attached, or None; `check_reached` tells what does not reach the module."""
     if hasattr(module, NAME):
         return "it has encodings already: detach them first"
     if getattr(module, "is_cross_attention", False):
@@ -100,43 +97,7 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
         return "it takes sin before cos, which would not be stopped"
     if getattr(module, "is_kv_shared_layer", False):
         return "it takes its keys from another layer"
-    if parent is None:
-        return None
-    handed = _arguments_handed(parent, module)
-    if not handed("position_ids"):
-        return "position_ids do not reach it"
-    if takes_rotation(module) and not is_inline(module) and not handed("position_embeddings"):
-        return "position_embeddings do not reach it by name"
     return None
-
-
-def _arguments_handed(parent: nn.Module, module: nn.Module) -> Callable[[str], bool]:
-    """Whether the layer around an attention module hands an argument of a name on to it, as its source tells."""
-    arguments, name = _arguments(parent), next(key for key, child in parent.named_children() if child is module)
-    collects = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments.values())
-    calls = re.findall(rf"self\.{name}\(((?:[^()]|\([^()]*\))*)\)", source_of(parent))
-
-    def handed(argument: str) -> bool:
-        if not calls:  # called under another name, as in a loop over parts
-            return argument in arguments or collects
-        passes_on = collects and argument not in arguments
-        return any(re.search(rf"\b{argument}\s*=", call) or (passes_on and "**" in call) for call in calls)
-
-    return handed
-
-
-# A call of a layer in a model's forward that hands position_ids on; calls within its arguments may have parentheses.
-_HANDED_ON = re.compile(r"(layer|block|module)\w*\((?:[^()]|\([^()]*\))*\bposition_ids\b")
-
-
-def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) -> bool:
-    """Whether the model around a layer hands it position_ids, as far as its source tells (ModernBERT's does not)."""
-    around = parents.get(module)
-    while around is not None and not isinstance(around, PreTrainedModel):
-        around = parents.get(around)
-    if around is None:
-        return True  # the caller passes position_ids to the layers itself
-    return bool(_HANDED_ON.search(source_of(around)))
 
 
 def check_layers(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]:
