@@ -63,7 +63,7 @@ def _doctor() -> argparse.ArgumentParser:
         help="with --engine, print whether both compute one rotation from the file: transformers, trl, axolotl, "
         "llama-factory, verl, unsloth, litgpt, torchtitan, torchtune, megatron",
     )  # fmt: skip
-    parser.add_argument("--engine", metavar="NAME", help="vllm, sglang, llama.cpp, mlx-lm or transformers")
+    parser.add_argument("--engine", metavar="NAME", help="an engine of posenc serve, such as vllm or sglang")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
     where.add_argument(
@@ -251,8 +251,8 @@ def _serve() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--for", dest="program", metavar="NAME",
-        help="one engine (vllm, sglang, llama.cpp, mlx-lm, transformers), or what to set in a trainer: trl, axolotl, "
-        "llama-factory, litgpt, verl, torchtitan, megatron (default: every engine)",
+        help="one engine, such as vllm, llama.cpp or mlx-vlm, or what to set in a trainer, such as trl, axolotl or "
+        "verl; another name prints all of them (default: every engine)",
     )  # fmt: skip
     parser.add_argument(
         "--exact", action="store_true", help="use posenc's plug-in: exact angles, and spectra without a rope type"

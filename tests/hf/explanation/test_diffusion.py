@@ -112,5 +112,7 @@ def test_what_is_refused() -> None:
         diffusion_facts({"_class_name": "UNet2DConditionModel"})
     with pytest.raises(ValueError, match="channels must be even"):
         diffusion_facts({"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [15, 57, 56]})
+    with pytest.raises(ValueError, match=r"each coordinate of this pipeline's positions \(none, rows, columns, text\)"):
+        diffusion_facts({"_class_name": "Flux2Transformer2DModel", "axes_dims_rope": [8, 12, 12]})
     with pytest.raises(ValueError, match="has no sizes of this class"):
         diffusion_facts({"_class_name": "WanTransformer3DModel", "attention_head_dim": "128"})

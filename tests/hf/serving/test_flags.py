@@ -16,6 +16,7 @@ from posenc.hf import extend_config, preset, read_rope
 from posenc.hf.config.block_schema import keys_of
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.agreement import examine_agreement
 from posenc.hf.serving.lines import ENGINES, Serving, serve_flags, serving_lines
 from posenc.hf.serving.table import (
     CONVERTER,
@@ -281,7 +282,23 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     vllm, *others = json.loads(capsys.readouterr().out)
     assert (vllm["version"], vllm["right"]) == (newest(VLLM), True)
     assert vllm["command"] == f"vllm serve {tmp_path} --max-model-len 8192", "an untouched config is served as it is"
-    assert ["vllm", *(line["engine"] for line in others)] == list(ENGINES)
+    assert ["vllm", *(line["engine"] for line in others)] == [name for name in ENGINES if name != "mlx-vlm"]
+
+
+def test_mlx_vlm_serves_models_that_see() -> None:
+    """Its class of Qwen3.5 drops YaRN in silence (jundot/omlx#3347), that of Qwen3-VL refuses it."""
+    names = {"Qwen/Qwen3.5-27B": "reads no scaling", "Qwen/Qwen3-VL-8B-Instruct": "refuses rope type yarn"}
+    for model, reason in names.items():
+        config = PUBLISHED[model]
+        (line,) = serve_flags(read_rope(config), program="mlx-vlm")
+        assert (line.command, line.right) == ("mlx_vlm.server --model DIR", None)
+        extended = {line.engine: line for line in extend_config(config, 2**19).engines}
+        assert (extended["mlx-vlm"].command, extended["mlx-vlm"].right) == ("", False)
+        assert reason in extended["mlx-vlm"].text
+        report = examine_agreement(read_rope(extend_config(config, 2**19).config), "transformers", "mlx-vlm")
+        assert "read-otherwise" in report.names()
+    assert "mlx-vlm" not in [line.engine for line in serve_flags(read_rope(LLAMA))]
+    assert [line.engine for line in serve_flags(read_rope(LLAMA), program="mlx-vlm")] == ["mlx-vlm"]
 
 
 def test_layers_without_rotation_by_code_leave_one_block() -> None:

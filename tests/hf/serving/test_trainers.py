@@ -111,7 +111,7 @@ def test_the_gain_as_a_pair_of_scales(keys: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "names"), [("engines", "ENGINES"), ("trainers", "TRAINERS")])
-def test_another_engine_or_trainer_is_one_file_and_its_name(
+def test_another_engine_or_trainer_is_one_file(
     kind: str, names: str, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module: Any = ModuleType(f"posenc.hf.serving.{kind}.my_own")

@@ -4,10 +4,11 @@
     overridden   flags say it, for the weights of a folder whose config.json says another rotation
     plug-in      flags hand posenc's plug-in a table of exact frequencies (vLLM and SGLang)
 
-An engine is one file of `posenc.hf.serving.engines`. What a line claims is what was measured of the class that serves
-the model type (`posenc.hf.serving.table`); where an engine was measured to compute the rotation wrong, there is the
-reason and what to do instead of a command. A written config is preferred to flags that override it: vLLM does not hand
-overrides on to a draft model, and overrides of a part of a config (text_config) are lost or crash in some classes.
+An engine is one file of `posenc.hf.serving.engines`, a trainer one of `posenc.hf.serving.trainers`. What a line claims
+is what was measured of the class that serves the model type (`posenc.hf.serving.table`); where an engine was measured
+to compute the rotation wrong, there is the reason and what to do instead of a command. A written config is preferred to
+flags that override it: vLLM does not hand overrides on to a draft model, and overrides of a part of a config
+(text_config) are lost or crash in some classes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.arguments import check_flag, check_whole, shown
@@ -34,10 +36,17 @@ from posenc.hf.rules.keys import misspelt
 from posenc.hf.serving.table import UNKNOWN, Verdict, spelling_of, title, verdict, version_of
 from posenc.hf.sources.load import Config
 
-ENGINES = ("vllm", "sglang", "llama.cpp", "mlx-lm", "transformers")
-TRAINERS = ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron")
-_AS_TRANSFORMERS = {"trl": "transformers", "llamafactory": "llama-factory"}  # other names of programs
+
+def _programs(folder: str) -> tuple[str, ...]:
+    """The programs that have a file in a folder here."""
+    stems = sorted(path.stem for path in Path(__file__).with_name(folder).glob("[a-z]*.py"))
+    return tuple(stem.replace("_cpp", ".cpp").replace("_", "-") for stem in stems)
+
+
 BY_FLAGS = ("vllm", "sglang", "llama.cpp")  # engines whose flags say a rotation
+ENGINES = (*BY_FLAGS, *(name for name in _programs("engines") if name not in BY_FLAGS))
+TRAINERS = _programs("trainers")
+_AS_TRANSFORMERS = {"trl": "transformers", "llamafactory": "llama-factory"}  # other names of programs
 WRITE_FIRST = "write the folder first (posenc extend --config-only --out DIR), and train that"
 
 
@@ -179,8 +188,7 @@ def serve_flags(
             follows the length spans ``length``.
         length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
         folder: of the model, as lines name it.
-        program: one engine or trainer ("axolotl", "llama-factory", "litgpt", "verl", "torchtitan", "megatron", "trl");
-            None: every engine.
+        program: one of `ENGINES` or `TRAINERS`, or "trl"; None: every engine that serves models of this kind.
 
     Raises:
         ValueError: for something else than a RopeConfig, for a length that is no count of tokens, for a program that
@@ -205,12 +213,12 @@ def serve_flags(
     reach = reach_of(config)
     if length is not None and reach is not None and length > reach:
         reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
-        return [line for line in _refused(serving, reason) if program in (None, line.engine)]
+        return _refused(serving, program, reason)
     serving = replace(serving, length=length or _meant_length(serving))
     if program in TRAINERS:
         return [trainer_line(serving, program)]
-    lines = [line for line in serving_lines(serving) if program in (None, line.engine)]
-    return [line._replace(engine="trl") for line in lines] if asked == "trl" else lines
+    lines = serving_lines(serving, program)
+    return [line._replace(engine="trl") if asked == "trl" else line for line in lines]
 
 
 def _meant_length(serving: Serving) -> int | None:
@@ -227,12 +235,11 @@ def _meant_length(serving: Serving) -> int | None:
     return max((length for length in (declared, reached) if length), default=None)
 
 
-def serving_lines(serving: Serving) -> tuple[Line, ...]:
-    """The line of each engine."""
+def serving_lines(serving: Serving, program: str | None = None) -> tuple[Line, ...]:
+    """The line of each engine that serves models of this kind, or of one by name."""
     if attached_names(serving.config.config) is not None:
-        return tuple(_refused(serving, "no engine computes the encodings that posenc attached to this model"))
-    names = ("llama.cpp",) if serving.gguf else BY_FLAGS if serving.overridden else ENGINES
-    lines = tuple(_module(name).line(serving) for name in names)
+        return tuple(_refused(serving, program, "no engine computes the encodings that posenc attached to this model"))
+    lines = tuple(module.line(serving) for _, module in _engines(serving, program))
     text_config = serving.text_config
     if text_config.known or not text_config.model_type or serving.gguf:
         return lines
@@ -261,13 +268,21 @@ def differences_of(serving: Serving, engine: str) -> tuple[str, ...]:
     return () if compare is None else tuple(compare(serving))
 
 
+def _engines(serving: Serving, program: str | None) -> list[tuple[str, Any]]:
+    """Names and modules of the engines that serve such a model; of one alone where a program is named."""
+    names = ("llama.cpp",) if serving.gguf else BY_FLAGS if serving.overridden else ENGINES
+    modules = [(name, _module(name)) for name in names if program in (None, name)]
+    return [
+        (name, module) for name, module in modules if program or not hasattr(module, "serves") or module.serves(serving)
+    ]
+
+
 def _module(engine: str) -> Any:
     return import_module(f"posenc.hf.serving.engines.{engine.replace('.', '_').replace('-', '_')}")
 
 
-def _refused(serving: Serving, reason: str) -> list[Line]:
-    names = BY_FLAGS if serving.overridden else ENGINES
-    return [Line(name, version_of(_module(name).COLUMN), "", None, reason) for name in names]
+def _refused(serving: Serving, program: str | None, reason: str) -> list[Line]:
+    return [Line(name, version_of(module.COLUMN), "", None, reason) for name, module in _engines(serving, program)]
 
 
 def _unmeasured(line: Line, model_type: str, config: Config) -> Line:

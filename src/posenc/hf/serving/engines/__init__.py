@@ -2,6 +2,7 @@
 
     COLUMN           of the table
     line(serving)    a `posenc.hf.serving.lines.Line`
+    serves(serving)  whether it is for models of this kind; missing: it is for all
 
-A new engine is a file here and its name in `posenc.hf.serving.lines.ENGINES`.
+A new engine is a file here, which gives it its name: `posenc.hf.serving.lines` lists the folder.
 """

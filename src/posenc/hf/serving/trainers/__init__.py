@@ -5,6 +5,5 @@
     VERSION          of the trainer
     INSTEAD          what to do where they cannot say it, if there is something
 
-Settings in braces are YAML of one line. A new trainer is a file here and its name in
-`posenc.hf.serving.lines.TRAINERS`.
+Settings in braces are YAML of one line. A new trainer is a file here: `posenc.hf.serving.lines` lists the folder.
 """
