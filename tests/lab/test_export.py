@@ -50,14 +50,10 @@ def test_transformers_says_what_the_laboratory_says(trained: Path, tmp_path: Pat
         torch.testing.assert_close(model(tokens).logits, decoder(tokens), rtol=1e-4, atol=1e-4)
 
 
-def test_rope_alone_is_a_llama(trained: Path, tmp_path: Path) -> None:
-    words = ["export", str(trained), "--spec", "rope", "--to", str(tmp_path / "model"), "--plain-llama"]
-    assert commands.run(words) == 0
-    assert transformers.AutoConfig.from_pretrained(tmp_path / "model").model_type == "llama"
-    assert commands.run(words) == 2  # there is something already
-
-
 def test_what_is_no_finished_model_of_text_is_refused(trained: Path, tmp_path: Path, here: None) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    assert commands.run(["export", str(trained), "--spec", "rope", "--to", str(tmp_path / "taken")]) == 2
     assert commands.run(["export", str(trained), "--to", str(tmp_path / "model")]) == 2  # which of four?
     assert commands.run(["export", str(trained), "--spec", "alibi", "--to", str(tmp_path / "model")]) == 2
     assert run(tmp_path / "copy", encodings=["rope"]) == 0

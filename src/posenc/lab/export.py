@@ -42,9 +42,6 @@ def export_command(
         str | None, typer.Option(help="Which encoding of the run, as compare names it.", show_default=False)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Which of its seeds.", show_default=False)] = None,
-    plain_llama: Annotated[
-        bool, typer.Option("--plain-llama", help="Write a LlamaForCausalLM, which needs no posenc; RoPE only.")
-    ] = False,
 ) -> None:
     """Write a model that compare has trained on text as a folder for transformers, with its tokenizer."""
     needed = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
@@ -60,9 +57,7 @@ def export_command(
     with torch.no_grad():
         model = hf.from_parameters(config, dict(renamed(decoder, job.spec)))
         tokens = torch.randint(config.vocab_size, (4, length), generator=torch.Generator().manual_seed(0))
-        difference = hf.write_folder(
-            model, to, tokens=tokens, logits=decoder(tokens), as_llama=plain_llama, tokenizer=tokenizer
-        )
+        difference = hf.write_folder(model, to, tokens=tokens, logits=decoder(tokens), tokenizer=tokenizer)
     typer.echo(f"{to}: {job.spec}, seed {job.seed}; read back, its logits differ from the lab's by {difference:.1e}.")
 
 

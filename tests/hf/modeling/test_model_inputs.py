@@ -14,7 +14,6 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import DynamicCache, LlamaConfig
 
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM, PosencModel
-from posenc.hf.modeling.export import plain_llama
 from tests.hf.config.test_arguments import WRONG
 from tests.samples import expect_taken_or_named
 
@@ -51,11 +50,9 @@ def test_methods_of_a_configuration(method, argument, tmp_path, monkeypatch):
     takes_or_names(getattr(SMALL, method), argument, {})
 
 
-@pytest.mark.parametrize(
-    ("build", "name"), [(PosencModel, "config"), (PosencForCausalLM, "config"), (plain_llama, "model")]
-)
-def test_construction(build, name):
-    takes_or_names(build, name, {})
+@pytest.mark.parametrize("build", [PosencModel, PosencForCausalLM])
+def test_construction(build):
+    takes_or_names(build, "config", {})
 
 
 @pytest.mark.parametrize("name", CALLED)

@@ -3,8 +3,8 @@
     tokens ─ embed ─ (+ embedding encodings) ─ [ norm ─ attention ─ + ─ norm ─ SwiGLU ─ + ] × layers ─ norm ─ head
 
 Importing this module tells transformers' Auto classes the model type "posenc". Folders that such a model is saved in
-also name a file that imports it, for ``trust_remote_code=True``. Parameters have the names and shapes of Llama's, so
-that `posenc.hf.modeling.export` can turn a model with RoPE alone into a Llama. Needs the extra ``posenc[hf]``.
+also name a file that imports it, for ``trust_remote_code=True``. Parameters have the names and shapes of Llama's.
+Needs the extra ``posenc[hf]``.
 
 Validation of a model's inputs; token values are not read, since a GPU would have to wait for them.
 """

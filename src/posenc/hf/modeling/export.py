@@ -1,7 +1,6 @@
 """A trained decoder of bytes or byte pairs as a folder that transformers reads: parameters and tokenizer.
 
     from_parameters     parameters by name become a `PosencForCausalLM`
-    plain_llama         a model with RoPE alone, as the Llama that it is: no posenc is needed to run it
     byte_tokenizer      bytes as tokens; byte 0 separates documents, and is the padding
     pair_tokenizer      byte pairs as tokens, from a tokenizer.json whose token 0 is byte 0
     write_folder        written aside, read back, compared with the logits of the original, and only then in its place
@@ -17,22 +16,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from torch import Tensor
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from posenc.arguments import shown
 from posenc.catalogue import encoding_info
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.byte_level import byte_letters
-from posenc.hf.config.convert import rope_to_config
 from posenc.hf.modeling.causal_lm import PosencConfig, PosencForCausalLM
-from posenc.rotary.rope import RoPE
 
 SEPARATOR = 0
 
@@ -67,60 +62,6 @@ def _for_transformers(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         split_special_tokens=True, clean_up_tokenization_spaces=False,
         padding_side="left", model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
-
-
-def plain_llama(model: PosencForCausalLM) -> LlamaForCausalLM:
-    """The same logits from transformers' own Llama.
-
-    Args:
-        model: one whose only encoding is RoPE, with any scaling that a rope type of transformers can express.
-
-    Raises:
-        ValueError: where Llama cannot express the model; it says what stands in the way.
-    """
-    if not isinstance(model, PosencForCausalLM):
-        raise ValueError(f"model must be a PosencForCausalLM, got {shown(model)}")
-    c = model.config
-    if c.qk_norm:
-        raise ValueError("qk_norm: Llama does not normalise queries and keys, so this model is none")
-    rope = _rope_of(model)
-    config = LlamaConfig(
-        vocab_size=c.vocab_size, hidden_size=c.hidden_size, intermediate_size=c.intermediate_size,
-        num_hidden_layers=c.num_hidden_layers, num_attention_heads=c.num_attention_heads,
-        num_key_value_heads=c.num_key_value_heads, rms_norm_eps=c.rms_norm_eps, attention_bias=c.attention_bias,
-        max_position_embeddings=c.max_position_embeddings, initializer_range=c.initializer_range,
-        tie_word_embeddings=c.tie_word_embeddings, bos_token_id=None, eos_token_id=None, use_cache=c.use_cache,
-        **_written(rope, c.train_length),
-    )  # fmt: skip
-    llama = LlamaForCausalLM(config).to(model.device, model.dtype)
-    llama.load_state_dict(model.state_dict())
-    return llama.train(model.training)
-
-
-def _rope_of(model: PosencForCausalLM) -> RoPE:
-    lines = model.config.encoding_specs()
-    names = "+".join(line["name"] for line in lines) or "nope"
-    only = model.config.create(lines[0]) if len(lines) == 1 else None
-    if not isinstance(only, RoPE):
-        raise ValueError(f"encodings: Llama tells tokens apart by RoPE alone, and this model has {names}")
-    if not only.cacheable():
-        raise ValueError(
-            f"encodings: the frequencies of {names} depend on the length of a text, and Llama keeps keys that were "
-            "rotated for a shorter one: it would not decode what this model does"
-        )
-    return only
-
-
-def _written(rope: RoPE, train_length: int) -> dict[str, Any]:
-    """The keys of a configuration; frequencies that have no rope type of their own go in as LongRoPE's factors."""
-    try:
-        keys = rope_to_config(rope, model_type="llama")
-    except ValueError as error:
-        try:
-            keys = rope_to_config(rope, model_type="llama", as_longrope=True, original_length=train_length)
-        except ValueError as reason:
-            raise ValueError(f"encodings: Llama cannot rotate like this model: {reason}") from error
-    return {key: value for key, value in keys.items() if key not in ("model_type", "max_position_embeddings")}
 
 
 NEW_BYTES = 256  # that `generate` adds if nobody says
@@ -170,7 +111,6 @@ def write_folder(
     *,
     tokens: Tensor,
     logits: Tensor,
-    as_llama: bool = False,
     tokenizer: bytes = b"",
 ) -> float:
     """Write a model with its tokenizer; returns the largest difference of its logits from the original's.
@@ -180,24 +120,22 @@ def write_folder(
         to: a folder that does not exist yet, or is empty.
         tokens: ``(batch, length)``, on which it is compared.
         logits: ``(batch, length, vocabulary)``, what the original says.
-        as_llama: write a `LlamaForCausalLM`, which needs no posenc.
         tokenizer: content of a tokenizer.json of byte pairs; empty where the tokens are the 256 bytes.
 
     Raises:
-        ValueError: where there is something already, where a plain Llama has no such encodings, and where what was
-            written says something else than the original. Then nothing is written.
+        ValueError: where there is something already, and where what was written says something else than the original.
+            Then nothing is written.
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"{to}: there is something already; choose another folder")
-    written: PosencForCausalLM | LlamaForCausalLM = plain_llama(model) if as_llama else model
-    written.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(
         bos_token_id=SEPARATOR, eos_token_id=SEPARATOR, pad_token_id=SEPARATOR, max_new_tokens=NEW_BYTES
     )
 
     def make(folder: Path) -> float:
-        written.save_pretrained(folder)
+        model.save_pretrained(folder)
         (pair_tokenizer(tokenizer) if tokenizer else byte_tokenizer()).save_pretrained(folder)
-        again = (LlamaForCausalLM if as_llama else PosencForCausalLM).from_pretrained(folder).eval()
+        again = PosencForCausalLM.from_pretrained(folder).eval()
         with torch.no_grad():
             difference = float((logits - again(tokens, use_cache=False).logits).abs().max())
         if not difference <= ROUNDING * max(1.0, logits.abs().max().item()):
