@@ -31,7 +31,7 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
 from posenc.hf.config.text_config import find_text_config, length_key
-from posenc.hf.plan.plan import Plan, Refused, plan_extension, planned_method, start_of
+from posenc.hf.plan.plan import PLANNED, Plan, Refused, plan_extension, start_of
 from posenc.rotary.rope import RoPE
 
 
@@ -103,7 +103,7 @@ class RotaryModules:
             original_length: tokens that the model was trained at.
             length: tokens that it is extended to.
         """
-        if (known := planned_method(method)) is not None:
+        if (known := PLANNED.get(method)) is not None:
             start = None if original_length == self.original_length else original_length
             try:
                 plan = plan_extension(self.read.facts, length, known, start)

@@ -32,13 +32,12 @@ from typing import Any, Literal
 from posenc.arguments import check_whole, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
 from posenc.hf.config.facts import ModelFacts, misread
-from posenc.hf.config.layers import LayerFacts
 from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, rope_of
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, rope_config_of
 from posenc.hf.config.rope_keys import ALL, RopeBlock, at
-from posenc.hf.config.rotation import text_rope, to_longrope
+from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, block_of
 from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key
 from posenc.hf.config.write import given_blocks, meaning, places, put, version_5
@@ -51,7 +50,7 @@ from posenc.hf.sources.load import Config
 
 AUTO = "auto"
 METHODS = (AUTO, "yarn", "linear", "dynamic", "llama3")
-_ALIASES = {"pi": "linear", "dynamic_ntk": "dynamic"}
+PLANNED = {**{name: name for name in METHODS}, "pi": "linear", "dynamic_ntk": "dynamic"}  # by the names of a method
 _MEASURED = ("ntk", "longrope", "longrope2", "self_extend", "rerope", "dual_chunk", "part_ntk")
 _NAMES = {"yarn": "YaRN", "linear": "Linear scaling", "dynamic": "Dynamic NTK", "llama3": "Llama 3's scaling",
           "longrope": "A factor for each pair"}  # fmt: skip
@@ -171,9 +170,8 @@ class Plan:
 
 def check_method(method: object) -> str:
     """The rope type that a method's name stands for, or "auto"; a ValueError for any other name."""
-    name = planned_method(method)
-    if name is not None:
-        return name
+    if isinstance(method, str) and method in PLANNED:
+        return PLANNED[method]
     if isinstance(method, str) and method.partition("+")[0] in _MEASURED:
         raise ValueError(
             f"method: {method} needs the model itself; without --config-only, posenc extend applies it and measures it"
@@ -181,12 +179,6 @@ def check_method(method: object) -> str:
     near = difflib.get_close_matches(str(method), METHODS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ValueError(f"method must be one of {', '.join(METHODS)} for a config alone, got {shown(method)}{hint}")
-
-
-def planned_method(method: object) -> str | None:
-    """The name in `METHODS` that a method's name stands for; None: a config alone does not have it."""
-    name = _ALIASES.get(method, method) if isinstance(method, str) else None
-    return name if name in METHODS else None
 
 
 def plan_extension(
@@ -314,16 +306,14 @@ def _reaches(facts: ModelFacts, block: RopeBlock, original: int | None) -> bool:
     keys = facts.text.rotation.kinds
     if block.kind in keys and not keys[block.kind].scaled and any(other.scaled for other in keys.values()):
         return False  # the rotation that the family leaves as it is
-    windows = [_window(layer) for layer in _layers(facts) if layer.spec is facts.rotations[block.kind]]
+    windows = [window for spec, window in _reach_of_layers(facts) if spec is facts.rotations[block.kind]]
     return any(window is None or (original is not None and window > original) for window in windows)
 
 
-def _layers(facts: ModelFacts) -> list[LayerFacts]:
-    return [layer for layer in facts.layers or facts.distinct_layers if layer.attends]
-
-
-def _window(layer: LayerFacts) -> int | None:
-    return None if layer.kind in _COMPRESSED else layer.window
+def _reach_of_layers(facts: ModelFacts) -> list[tuple[Rotation | None, int | None]]:
+    """Of each layer that attends, what rotates it, and the tokens that it attends to; None: all."""
+    layers = [layer for layer in facts.layers or facts.distinct_layers if layer.attends]
+    return [(layer.spec, None if layer.kind in _COMPRESSED else layer.window) for layer in layers]
 
 
 def _without_rotation(facts: ModelFacts) -> BlockChange:
@@ -332,9 +322,9 @@ def _without_rotation(facts: ModelFacts) -> BlockChange:
     Raises:
         Refused: where every layer attends within a window.
     """
-    windows = [_window(layer) for layer in _layers(facts)]
-    free = sum(layer.spec is None and _window(layer) is None for layer in _layers(facts))
-    widest = max((window for window in windows if window is not None), default=None)
+    layers = _reach_of_layers(facts)
+    free = layers.count((None, None))
+    widest = max((window for _, window in layers if window is not None), default=None)
     within = "its layers' own pattern" if widest is None else f"{widest:,} tokens"
     if not free:
         reason = (

@@ -140,6 +140,8 @@ class Verdict(NamedTuple):
         engine: its adapter's name.
         version: of the engine.
         results: one a row.
+        wrong: those of rows that the engine computes wrong.
+        right: True where every row was measured as correct, False where one was measured as wrong, else None.
         beyond: parts of the config's attention that a measurement of a rotary class says nothing about.
         override_ran: whether an override of this part of a config was run in the model class, and was right.
     """
@@ -147,18 +149,10 @@ class Verdict(NamedTuple):
     engine: str
     version: str
     results: tuple[EngineResult, ...]
+    wrong: tuple[EngineResult, ...]
+    right: bool | None
     beyond: tuple[str, ...] = ()
     override_ran: bool = False
-
-    @property
-    def wrong(self) -> tuple[EngineResult, ...]:
-        """Rows that the engine computes wrong."""
-        return tuple(result for result in self.results if result.wrong)
-
-    @property
-    def unmeasured(self) -> tuple[EngineResult, ...]:
-        """Rows of which nothing is known."""
-        return tuple(result for result in self.results if not (result.wrong or result.right))
 
     @property
     def plug_in_failed(self) -> bool:
@@ -166,18 +160,10 @@ class Verdict(NamedTuple):
         remedies = [result.remedy for result in self.wrong if result.remedy is not None]
         return any(remedy.how == "none" and "plug-in" in remedy.what for remedy in remedies)
 
-    @property
-    def right(self) -> bool | None:
-        """True where every row was measured as correct, False where one was measured as wrong, else None."""
-        if self.wrong:
-            return False
-        return True if self.results and not self.unmeasured else None
-
     def __str__(self) -> str:
         """What is wrong, with its remedy; what is disputed; what was not measured; or what is correct."""
         if self.wrong:
-            parts = [f"{r}; {_advice(r.remedy)}" for r in self.wrong]
-            return "; ".join(dict.fromkeys(parts))
+            return "; ".join(dict.fromkeys(f"{result}; {_advice(result.remedy)}" for result in self.wrong))
         disputed = [str(result) for result in self.results if result.state == "disputed"]
         if disputed:
             return "; ".join(dict.fromkeys(disputed))
@@ -192,7 +178,7 @@ class Verdict(NamedTuple):
         if not self.version:
             return f"not measured: {title(self.engine)}"
         spelling = SPELLINGS[self.results[0].spelling] if self.results else ""
-        rows = dict.fromkeys(result.row for result in self.unmeasured)
+        rows = dict.fromkeys(result.row for result in self.results if not result.right)
         return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
 
 
@@ -381,7 +367,9 @@ def verdict(
         results.append(result._replace(state="right") if result.wrong and _has_remedy(result, block) else result)
     classes = engine_table()["engines"].get(engine, {}).get(version, {}).get("classes", {})
     ran = not overridden or "nested override" in classes.get(overridden, {})
-    return Verdict(engine, version, tuple(results), beyond, ran)
+    wrong = tuple(result for result in results if result.wrong)
+    measured = bool(results) and all(result.right for result in results)
+    return Verdict(engine, version, tuple(results), wrong, False if wrong else measured or None, beyond, ran)
 
 
 def _has_remedy(result: EngineResult, block: Block) -> bool:
