@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from posenc.evaluation.likelihood import evenly_spaced_pieces
 from posenc.evaluation.needles import needle_documents
 from posenc.hf.attach.rotary_modules import RotaryModules
-from posenc.hf.evaluate.search import SIZES, FactorSearch
+from posenc.hf.evaluate.methods import SIZES, FactorSearch
 from posenc.search import Settings
 
 

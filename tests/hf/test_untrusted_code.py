@@ -19,8 +19,7 @@ import torch
 pytest.importorskip("transformers")
 
 import posenc_cli
-from posenc.hf.attach.checkpoint import init_model, load_model
-from posenc.hf.attach.loading import load_causal_lm
+from posenc.hf.attach.loading import init_model, load_causal_lm, load_model
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from tests.hf.looking_back import looking_back, saved
 

@@ -59,8 +59,8 @@ def run(options: Namespace) -> int:
 
 
 def _compare_modules(path: str, *, as_json: bool, trust_remote_code: bool) -> int:
-    from posenc.hf.attach.checkpoint import init_model  # transformers
     from posenc.hf.attach.live_model import inspect
+    from posenc.hf.attach.loading import init_model  # transformers
 
     with naming(path):
         inspection = inspect(init_model(Path(path), trust_remote_code=trust_remote_code))

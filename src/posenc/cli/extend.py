@@ -83,9 +83,9 @@ def attach(options: Namespace) -> int:
     """Write the folder, and print how to load it and, if it was measured, what it costs.
 
     Raises:
-        ValueError: as `posenc.hf.attach.checkpoint.attach_to_folder`.
+        ValueError: as `posenc.hf.attach.loading.attach_to_folder`.
     """
-    from posenc.hf.attach.checkpoint import attach_to_folder
+    from posenc.hf.attach.loading import attach_to_folder
 
     where = (Path(options.path), options.encodings, Path(options.out), options.layers)
     if options.measure:

@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from posenc.frequencies.host import first_incomplete_pair
-from posenc.search.evolution import Settings
+from posenc.search.evolution import Draw, Settings
 from posenc.search.longrope import Objective, Progress, Result, check_problem, run
-from posenc.search.moves import Draw
 from posenc.search.space import Candidate, CriticalSpace, Seed
 
 BOUND = 2.0  # largest factor of algorithm 2, in multiples of the extension's

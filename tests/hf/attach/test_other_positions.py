@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import posenc_cli
 from posenc.hf.attach import attach, detach, load
-from posenc.hf.attach.position_table import is_off, position_table
+from posenc.hf.attach.other_positions import is_off, position_table
 from posenc.hf.evaluate.attachment import attach_and_measure
 from tests.hf.attach.attached_families import calls_agree, loss_falls, move, tokens
 from tests.hf.attach.smallest import built, randomize

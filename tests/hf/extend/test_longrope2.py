@@ -19,7 +19,7 @@ import posenc_cli
 from posenc.evaluation import needle_documents
 from posenc.hf import read_rope
 from posenc.hf.attach.rotary_modules import RotaryModules
-from posenc.hf.evaluate.search import FactorSearch
+from posenc.hf.evaluate.methods import FactorSearch
 from posenc.hf.extend import Extension, extend
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import critical_pairs

@@ -11,7 +11,7 @@ Nothing of transformers changes on import. A saved configuration names the atten
 transformers does not know until `attach` or `load` has run, so that without them it raises. The window, sink,
 temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated (`cache_adapter`). Learned
 position embeddings are switched off (`position_table`), and attention that GPT-J and Falcon compute in their layers is
-routed through posenc's (`inline_attention`). Needs the package transformers.
+routed through posenc's (`other_positions`). Needs the package transformers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from posenc.arguments import one_line, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
 from posenc.hf.attach.attention_function import NAME, Attached, attend, prepare, register
-from posenc.hf.attach.inline_attention import MODEL_TYPES, is_inline, route, unroute
-from posenc.hf.attach.position_table import position_table, switch_off, switch_on
+from posenc.hf.attach.other_positions import (
+    MODEL_TYPES,
+    is_inline,
+    position_table,
+    route,
+    switch_off,
+    switch_on,
+    unroute,
+)
 from posenc.hf.attach.supported import (
     check_layers,
     check_reached,

@@ -1,26 +1,270 @@
-"""Loads a model and its tokenizer from a folder or a GGUF file, with the rotation that the file declares."""
+"""Loads and writes folders of transformers models, and opens GGUF files with the rotation that they declare.
+
+A folder may hold code: ``auto_map`` in its config.json, pickled weights, the name of an attention kernel on the Hub.
+transformers asks on the terminal whether to run it; here none of it runs without ``trust_remote_code=True``, whatever
+stdin says. transformers, tokenizers and pickle raise exceptions of any class for a damaged folder; each becomes one
+ValueError that names the folder.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Iterator
+import os
+import pickle
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.evaluation.likelihood import device_of
-from posenc.hf.attach.checkpoint import TOKENIZERS, check_regular, check_tokenizer, load_model, loading, tokenizer_in
+from posenc.hf.atomic_write import write_atomically
+from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach
+from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.attach.rotary_modules import RotaryModules
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.sources.load import load, missing, refuse_diffusers
+from posenc.hf.sources.load import Config, load, missing, refuse_diffusers
+from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
+from posenc.input_files import naming, path_text, printable
 from posenc.rotary.rope import RoPE
+
+_WEIGHTS = ("*.safetensors", "*.bin")
+_TOKENIZER_PREFIXES = ("token", "vocab", "merges", "special", "chat_template", "spiece")
+_OPENED_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".py")  # files that transformers opens
+TOKENIZERS = (
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
+)  # fmt: skip
+_ALWAYS_BUILT = 2**28  # bytes of a model that is built whatever the size of the folder's weights
+_MAX_GROWTH = 64  # memory over the bytes of weights: one bit becomes 32, and half of a model may be buffers
+_MAX_LAYERS = 2048  # the deepest transformer had 1,000
+_MAX_ERROR = 300  # characters of another package's error
+
+_UNTRUSTED = (
+    "code of its own, which is not run: read it, then pass trust_remote_code=True (posenc doctor, inspect, attach and "
+    "extend: --trust-remote-code)"
+)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds a model's weights."""
+    return any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
+
+
+def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
+    """The model of a folder; with random weights where it has none, as its configuration alone says.
+
+    Raises:
+        ValueError: for what is no folder, and as `load_model`.
+    """
+    if not folder.is_dir():
+        what = "is no folder, so no model can be built" if folder.exists() else ""
+        raise ValueError(f"path: {path_text(folder)} {what}" if what else f"path: {missing(folder)}")
+    if has_weights(folder):
+        return load_model(folder, trust_remote_code=trust_remote_code)
+    check_folder(folder, trust_remote_code=trust_remote_code)
+    with loading(folder, "the model"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+        _check_size(folder, config, trust_remote_code)
+        block = block_of(config)
+        if block is not None:
+            config._attn_implementation = None
+        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        if block is not None:
+            attach_saved(model, block)
+    return cast(nn.Module, model.eval())
+
+
+def load_model(
+    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, device_map: Any = None
+) -> nn.Module:
+    """The model of a folder with its weights, on the processor; quantised weights stay as transformers loads them.
+
+    Args:
+        folder: of transformers, with weights.
+        dtype: of the weights in memory.
+        trust_remote_code: whether the folder's own code may run.
+        device_map: of ``from_pretrained``, where the weights go; None: to the processor.
+
+    Raises:
+        ValueError: for a folder without any, for one with code that nobody has allowed, and for whatever transformers
+            cannot load.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"path: {missing(folder) if not folder.exists() else f'{path_text(folder)} is no folder'}")
+    if not has_weights(folder):
+        raise ValueError(f"path: {path_text(folder)} has no weights ({', '.join(_WEIGHTS)})")
+    check_folder(folder, trust_remote_code=trust_remote_code)
+    for name, text in problems_of_weights(folder):
+        raise ValueError(f"{path_text(folder / name)} {text}")
+    with loading(folder, "the model"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+        _check_size(folder, config, trust_remote_code)
+        loader = AutoModelForCausalLM.from_pretrained if block_of(config) is None else load_attached
+        placed = {} if device_map is None else {"device_map": device_map}
+        model: nn.Module = loader(
+            folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True, **placed
+        )
+    return model.eval()
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Raise a ValueError for a folder without the files of a tokenizer."""
+    if folder.is_dir() and not any((folder / name).exists() for name in TOKENIZERS):
+        raise ValueError(
+            f"{path_text(folder)} has no tokenizer, and a text is to be read: copy tokenizer.json and "
+            "tokenizer_config.json from the model that it was made from"
+        )
+
+
+def tokenizer_in(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a folder.
+
+    Raises:
+        ValueError: for a folder without one, and as `load_model`.
+    """
+    check_tokenizer(folder)
+    check_folder(folder, trust_remote_code=trust_remote_code)
+    with loading(folder, "the tokenizer"):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+
+
+def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
+    """Raise a ValueError for files that transformers must not be let open; it names the file.
+
+    A kernel by its name on the Hub is code as well as ``auto_map`` is.
+    """
+    check_regular(folder)
+    config: Config = {}
+    for name in ("generation_config.json", "tokenizer_config.json", "adapter_config.json", "config.json"):
+        if os.path.lexists(folder / name):
+            config = load(folder / name)
+    kernel = next(_kernels(config), None)
+    if kernel is not None and not trust_remote_code:
+        raise ValueError(f"{path_text(folder)}: its config.json names {printable(kernel)[:100]}, {_UNTRUSTED}")
+    if is_posenc_config(config):  # a folder that `posenc export` wrote needs no code but posenc's
+        importlib.import_module("posenc.hf.modeling")  # which tells transformers of its class
+
+
+def check_regular(folder: Path) -> None:
+    """Raise a ValueError for a named pipe or a device where transformers reads a file: it would block for ever."""
+    for path in sorted(folder.iterdir()):
+        if (
+            path.suffix in _OPENED_SUFFIXES
+            and path.exists()
+            and not stat.S_ISREG(path.stat().st_mode)
+            and not path.is_dir()
+        ):
+            raise ValueError(f"{path_text(path)} is no regular file")
+
+
+def _kernels(config: Any) -> Iterator[str]:
+    """Attention kernels that a configuration names by their repository on the Hub."""
+    entries = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    for key, value in entries:
+        if isinstance(value, dict | list):
+            yield from _kernels(value)
+        elif isinstance(key, str) and "_implementation" in key and isinstance(value, str) and "/" in value:
+            yield value
+
+
+@contextmanager
+def loading(source: Path, what: str) -> Iterator[None]:
+    """Let whatever another package raises become a ValueError of one line that names the source."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        text = one_line(error)
+        if "trust_remote_code" in text:
+            raise ValueError(f"{path_text(source)} has {_UNTRUSTED}") from None
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
+            text = "its pickled weights hold more than tensors, which is not opened, as that can run code"
+        elif str(source) in text and isinstance(error, ValueError) and len(text) < _MAX_ERROR:
+            raise ValueError(printable(text)) from error
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        brief = text if len(text) <= _MAX_ERROR else f"{text[:_MAX_ERROR]} …"
+        raise ValueError(f"{path_text(source)}: transformers cannot load {what}: {printable(kind + brief)}") from error
+
+
+def _check_size(folder: Path, config: Any, trust_remote_code: bool) -> None:
+    """Raise a ValueError for a model that is far larger than the weights of its folder, or than the memory."""
+    tensors, size = 0, 0
+    for pattern in _WEIGHTS:
+        size += sum(path.stat().st_size for path in folder.glob(pattern))
+    for path in folder.glob("*.safetensors"):
+        tensors += len(tensors_in(path))
+    layers = getattr(config.get_text_config(), "num_hidden_layers", None)
+    if tensors and isinstance(layers, int) and layers > max(tensors, 64):
+        raise ValueError(f"config.json says {layers:,} layers, and the weights have {tensors:,} tensors in all")
+    if isinstance(layers, int) and layers > _MAX_LAYERS:
+        raise ValueError(f"config.json says {layers:,} layers; a model of more than {_MAX_LAYERS:,} is not built")
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except Exception:
+        return  # building it for good says what is wrong, or that only this device is
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+    most = _MAX_GROWTH * size if size else _memory() // 2
+    if needed > max(most, _ALWAYS_BUILT):
+        room = f"the weights have {size:,}" if size else f"half of the memory is {most:,}"
+        raise ValueError(f"the model of its config.json takes {needed:,} bytes, and {room}")
+
+
+def _memory() -> int:
+    """Bytes of memory that the machine has; 16 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**34
+
+
+def attach_to_folder(
+    folder: Path, encodings: str, out: Path, layers: Iterable[int] | None = None, *, trust_remote_code: bool = False,
+    measure: Callable[[nn.Module], None] | None = None,
+) -> None:  # fmt: skip
+    """Write a new folder with a model under other encodings, and the tokenizer of the old one.
+
+    Args:
+        folder: with a model and its weights.
+        encodings, layers: of `posenc.hf.attach.attach`.
+        out: the new folder.
+        trust_remote_code: whether the folder's own code may run.
+        measure: is called with the model before and after the encodings are attached.
+
+    Raises:
+        ValueError: as `posenc.hf.attach.attach` and `load_model`, and where ``out`` exists.
+    """
+    if os.path.lexists(out):
+        raise ValueError(f"out: {out} exists; nothing is overwritten")
+    model = load_model(folder, trust_remote_code=trust_remote_code)
+    assert isinstance(model, PreTrainedModel)
+    with naming(folder):
+        attach(model, encodings, layers=layers)
+        if measure is not None:  # once it is sure that they can be attached
+            detach(model)
+            measure(model)
+            attach(model, encodings, layers=layers)
+            measure(model)
+
+    def write(temporary: Path) -> None:
+        model.save_pretrained(temporary)
+        for path in folder.iterdir():
+            if path.is_file() and path.name.startswith(_TOKENIZER_PREFIXES):
+                shutil.copy2(path, temporary / path.name)
+
+    write_atomically(out, write)
+
 
 _DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 _DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # of accelerate
@@ -91,6 +335,21 @@ def load_causal_lm(
     with loading(file, "the tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(**source_options) if has else None
     return Loaded(to_device(model, device).eval(), tokenizer)
+
+
+def opened(model: nn.Module | str | Path, tokenizer: Any, *, reads_text: bool, **options: Any) -> Loaded:
+    """A live model as it is, or a loaded one, with the tokenizer that is given or else its own.
+
+    Args:
+        model: a live one, or as `load_causal_lm` takes it.
+        tokenizer: None: that of the folder.
+        reads_text: as `load_causal_lm` has it, where no tokenizer is given.
+        options: of `load_causal_lm`.
+    """
+    if isinstance(model, nn.Module):
+        return Loaded(model, tokenizer)
+    live, own = load_causal_lm(model, reads_text=reads_text and tokenizer is None, **options)
+    return Loaded(live, tokenizer or own)
 
 
 def check_device(device: str) -> None:

@@ -12,8 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from posenc.hf.attach.attention_function import NAME, NotReachedError
-from posenc.hf.attach.inline_attention import is_inline, num_kv_heads
-from posenc.hf.attach.position_table import position_table
+from posenc.hf.attach.other_positions import is_inline, num_kv_heads, position_table
 from posenc.hf.config.encoding_spec import Sizes
 from posenc.hf.config.layers import LayerFacts
 from posenc.hf.config.rope_config import model_from_config

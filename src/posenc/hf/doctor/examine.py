@@ -164,7 +164,7 @@ def _of_weights(
     """Findings on the live model of a folder."""
     import torch
 
-    from posenc.hf.attach.checkpoint import load_model
+    from posenc.hf.attach.loading import load_model
     from posenc.hf.doctor.model_checks import load_tokenizer
 
     if tokenizer is None and not isinstance(text, torch.Tensor):  # before weights, which take longer

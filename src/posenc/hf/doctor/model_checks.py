@@ -23,8 +23,8 @@ from posenc.evaluation.likelihood import Windows, check_vocabulary, token_losses
 from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.attach import attach, detach
 from posenc.hf.attach.attention_function import NAME, Attached
-from posenc.hf.attach.checkpoint import tokenizer_in
 from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
+from posenc.hf.attach.loading import tokenizer_in
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import built
 from posenc.hf.doctor.side_files import longest_of

@@ -18,7 +18,7 @@ from torch import nn
 from posenc.evaluation.likelihood import Text, check_room, check_vocabulary, token_losses, tokens_of, windows_of
 from posenc.evaluation.report import MARGINS, PERPLEXITY
 from posenc.evaluation.statistics import paired_means, verdict
-from posenc.hf.attach.checkpoint import attach_to_folder, tokenizer_in
+from posenc.hf.attach.loading import attach_to_folder, tokenizer_in
 
 _LONGEST = 1024  # tokens of a window, unless the model was trained on fewer
 
@@ -64,7 +64,7 @@ def attach_and_measure(
     """Write a folder with a model under other encodings, and measure the loss before and after.
 
     Args:
-        folder, encodings, out, layers, trust_remote_code: as `posenc.hf.attach.checkpoint.attach_to_folder`.
+        folder, encodings, out, layers, trust_remote_code: as `posenc.hf.attach.loading.attach_to_folder`.
         text: a file, or None for the built-in English.
         windows: of the text, each of the training length but at most 1,024 tokens.
         progress: is called with a line of text for each window.

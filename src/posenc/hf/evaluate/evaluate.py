@@ -51,14 +51,13 @@ from posenc.evaluation.retrieval import (
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.loading import load_causal_lm, within_memory
+from posenc.hf.attach.loading import opened, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.attach.scaling_methods import SEARCHES
 from posenc.hf.attach.supported import config_dict
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
-from posenc.hf.evaluate.search import SIZES
+from posenc.hf.evaluate.methods import SIZES, UNCHANGED, Method, applied, search_digest
 from posenc.hf.limits import TOKENS
 from posenc.hf.plan.plan import start_of
 from posenc.search import Settings
@@ -316,23 +315,13 @@ def evaluate(
     check_flag("trust_remote_code", trust_remote_code)
     check_whole("count", count, least=1)
     check_whole("scored", scored, least=1)
-    chosen_tasks, chosen_methods = check_tasks(tasks), [Method.parse(name) for name in dict.fromkeys(methods)]
-    if not chosen_methods:
-        raise ValueError("methods: at least one is needed, for example as_is")
-    depths = tuple(float(depth) for depth in depths)
-    if not depths or any(not 0 <= depth <= 100 for depth in depths):
-        raise ValueError(f"depths: percentages from 0 to 100 are needed, got {shown(depths)}")
+    chosen_tasks, chosen_methods, depths = check_tasks(tasks), _check_methods(methods), _check_depths(depths)
     if not 1 <= part[0] <= part[1]:
         raise ValueError(f"part: (k, n) with 1 ≤ k ≤ n is needed, got {shown(part)}")
     checked_lengths = None if lengths is None else _check_lengths(lengths, scored)  # before a model is loaded
-    name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
-    if isinstance(model, nn.Module):
-        live = model
-    else:
-        live, own_tokenizer = load_causal_lm(
-            model, dtype=dtype, device=device, trust_remote_code=trust_remote_code, reads_text=tokenizer is None
-        )
-        tokenizer = tokenizer or own_tokenizer
+    live, tokenizer = opened(
+        model, tokenizer, reads_text=True, dtype=dtype, device=device, trust_remote_code=trust_remote_code
+    )
     if tokenizer is None:
         raise ValueError(
             "tokenizer: the model comes without one, and documents are text: give one, or a folder with it"
@@ -358,7 +347,7 @@ def evaluate(
         logs = [logs[0], *_logs_of_others(folder, logs[0])]  # which have grown in the meantime
         evaluator.known = logs[1:]
     readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items))
-    evaluation = evaluator.evaluation(name, readings, items)
+    evaluation = evaluator.evaluation(name_of(model), readings, items)
     if folder is not None:
         _write(folder, evaluation)
     return evaluation
@@ -372,6 +361,25 @@ def check_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     if unknown or not chosen:
         raise ValueError(f"tasks: {', '.join((*TASKS, *groups))} are known, got {', '.join(unknown) or 'none'}")
     return tuple(dict.fromkeys(chosen))
+
+
+def _check_methods(methods: Iterable[str]) -> list[Method]:
+    parsed = [Method.parse(name) for name in dict.fromkeys(methods)]
+    if not parsed:
+        raise ValueError("methods: at least one is needed, for example as_is")
+    return parsed
+
+
+def _check_depths(depths: Iterable[float]) -> tuple[float, ...]:
+    checked = tuple(float(depth) for depth in depths)
+    if not checked or any(not 0 <= depth <= 100 for depth in checked):
+        raise ValueError(f"depths: percentages from 0 to 100 are needed, got {shown(checked)}")
+    return checked
+
+
+def name_of(model: nn.Module | str | Path) -> str:
+    """How a record calls a model: by its folder or file, or by its class."""
+    return Path(model).name if isinstance(model, str | Path) else type(model).__name__
 
 
 def _applies(method: Method, task: str) -> bool:

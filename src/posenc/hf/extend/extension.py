@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,11 @@ from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.evaluation.needles import needle_documents
 from posenc.evaluation.report import AS_IS, CUT, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach import detach
-from posenc.hf.attach.loading import is_folder_of_transformers, load_causal_lm, within_memory
+from posenc.hf.attach.loading import is_folder_of_transformers, opened, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
 from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
-from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, Item
-from posenc.hf.evaluate.methods import Method
-from posenc.hf.evaluate.search import SIZES, FactorSearch
+from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, Item, name_of
+from posenc.hf.evaluate.methods import SIZES, FactorSearch, Method
 from posenc.hf.extend.folder import check_out, serving_lines, serving_lines_of_remapping, weight_files, write_folder
 from posenc.hf.limits import TOKENS
 from posenc.hf.plan.plan import plan_extension
@@ -206,39 +205,23 @@ def extend(
     for word, number in (("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
     check_out(out, overwrite=overwrite)
-    source, live = None, model
-    model_name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
-    if not isinstance(live, nn.Module):
-        live, own_tokenizer = load_causal_lm(
-            live,
-            dtype=dtype,
-            device=device,
-            device_map=device_map,
-            trust_remote_code=trust_remote_code,
-            reads_text=tokenizer is None and not isinstance(text, Tensor),
-        )
-        tokenizer = tokenizer or own_tokenizer
-        is_replaced = out is not None and Path(out).exists() and Path(out).samefile(str(model))  # which ends with it
-        source = Path(str(model)) if is_folder_of_transformers(Path(str(model)), live) and not is_replaced else None
+    live, tokenizer = opened(
+        model, tokenizer, reads_text=not isinstance(text, Tensor), dtype=dtype, device=device, device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     rotations = RotaryModules(live)
-    if name == AUTO:
-        plan = plan_extension(rotations.read.facts, length, AUTO, original_length)
-        if plan.method is None:
-            raise ValueError(f"length: {plan.title}")
-        name, planned = str(plan.method), rotations.config_of(plan)
-    else:
-        planned = None
+    name, planned = _planned(rotations, name, length, original_length)
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
     measured_at = _lengths(lengths, original, length, last)
     tokens = tokens_of(text, tokenizer)
     check_room(tokens, text, length + (windows - 1) * last)
     check_vocabulary(tokens, live)
-    scored = windows_of(tokens, length, windows, last)
     work = None if out is None else Path(out).with_name(f"{Path(out).name}.work")
     change = _Change(
-        rotations, name, original, length, scored, planned, tokenizer, search or SIZES, pieces, seed, work, progress
-    )
+        rotations, name, original, length, windows_of(tokens, length, windows, last), planned, tokenizer,
+        search or SIZES, pieces, seed, work, progress,
+    )  # fmt: skip
     change.check_applicable()  # before a folder for its state exists
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
@@ -247,40 +230,75 @@ def extend(
             live, tokenizer, trained=original, lengths=measured_at, scored=last, answer_tokens=None, depths=DEPTHS,
             log=log, known=(), progress=progress,
         )  # fmt: skip
-        items = [_item(n, tokens[end - max(measured_at) : end]) for n, end in enumerate(scored.ends)]
-
-        def read(method: str, target: str = "") -> list[Reading]:
-            return [
-                evaluator.read(Method(method), f"{length} by {target}", PERPLEXITY, n, item)
-                for n in measured_at for item in items
-            ]  # fmt: skip
-
-        evaluator.begin()
-        readings = [*read(AS_IS), *read(CUT)]
-        at, length_dependent = change.decoding_length()
-        gaps = [_decoding_gap(live, tokens[:at], log, "before")]
-        progress(f"extending by {name}")
-        with within_memory(live, length):
-            extended, config = change.apply()
-        digest = hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
-        readings += read(name, digest)
-        gaps.append(_decoding_gap(extended, tokens[:at], log, f"{name} {length} {digest}"))
-        dtype_name = str(next(extended.parameters()).dtype).removeprefix("torch.")
-        evaluation = evaluator.evaluation(model_name, readings, items)
-        result = Extension(
-            name, original, length, evaluation, Decoding(at, gaps[0], gaps[1], dtype_name, length_dependent), config,
-            None if out is None else str(out), model=extended,
-        )  # fmt: skip
-        if out is None or work is None:
+        result = _measured(change, evaluator, tokens, name_of(model))
+        if work is None:
             return result
-        linked = source if name not in DISTANCES and source is not None and weight_files(source) else None
-        remapped = serving_lines_of_remapping(str(out), name) if name in DISTANCES else None
-        weights = write_folder(
-            Path(out), extended, tokenizer, length=length, original_length=original, record=result.record(),
-            serving=remapped or serving_lines(_config_of(extended), str(out), length), source=linked, work=work,
-        )  # fmt: skip
+        result = _written(result, model, Path(str(out)), tokenizer, work)
     shutil.rmtree(work)
-    return Extension(**{**vars(result), "weights": weights})
+    return result
+
+
+def _planned(
+    rotations: RotaryModules, name: str, length: int, original_length: int | None
+) -> tuple[str, dict[str, Any] | None]:
+    """A method by name, and the configuration of a plan for "auto"; None: the method's own."""
+    if name != AUTO:
+        return name, None
+    plan = plan_extension(rotations.read.facts, length, AUTO, original_length)
+    if plan.method is None:
+        raise ValueError(f"length: {plan.title}")
+    return plan.method, rotations.config_of(plan)
+
+
+def _measured(change: _Change, evaluator: Evaluator, tokens: Tensor, model: str) -> Extension:
+    """Evaluate the model, change it, and evaluate it again."""
+    name, length, log = change.method, change.length, evaluator.log
+    longest = max(evaluator.lengths)
+    items = [_item(n, tokens[end - longest : end]) for n, end in enumerate(change.windows.ends)]
+
+    def read(method: str, target: str = "") -> list[Reading]:
+        return [
+            evaluator.read(Method(method), f"{length} by {target}", PERPLEXITY, n, item)
+            for n in evaluator.lengths for item in items
+        ]  # fmt: skip
+
+    evaluator.begin()
+    readings = [*read(AS_IS), *read(CUT)]
+    at, length_dependent = change.decoding_length()
+    before = _decoding_gap(evaluator.model, tokens[:at], log, "before")
+    evaluator.progress(f"extending by {name}")
+    with within_memory(evaluator.model, length):
+        extended, config = change.apply()
+    digest = hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
+    readings += read(name, digest)
+    after = _decoding_gap(extended, tokens[:at], log, f"{name} {length} {digest}")
+    dtype = str(next(extended.parameters()).dtype).removeprefix("torch.")
+    return Extension(
+        name, change.original, length, evaluator.evaluation(model, readings, items),
+        Decoding(at, before, after, dtype, length_dependent), config, model=extended,
+    )  # fmt: skip
+
+
+def _written(
+    result: Extension, model: nn.Module | str | Path, out: Path, tokenizer: Any, work: Path
+) -> Extension:  # fmt: skip
+    """The extension with its folder, whose weights are links to those of the old folder where these are the same."""
+    extended: Any = result.model
+    linked = None
+    if result.method in DISTANCES:
+        serving = serving_lines_of_remapping(str(out), result.method)
+    else:
+        serving = serving_lines(extended.config.to_dict(), str(out), result.length)
+        source = None if isinstance(model, nn.Module) else Path(model)
+        is_replaced = source is not None and out.exists() and out.samefile(source)  # which ends with it
+        if source is not None and not is_replaced and is_folder_of_transformers(source, extended):
+            linked = source if weight_files(source) else None
+    result = replace(result, folder=str(out))
+    weights = write_folder(
+        out, extended, tokenizer, length=result.length, original_length=result.original_length,
+        record=result.record(), serving=serving, source=linked, work=work,
+    )  # fmt: skip
+    return replace(result, weights=weights)
 
 
 class _Change:
@@ -368,10 +386,6 @@ class _Change:
 
     def _scaled_config(self) -> dict[str, Any]:
         return self.planned or self.rotations.planned_config(self.method, self.original, self.length)
-
-
-def _config_of(model: Any) -> dict[str, Any]:
-    return model.config.to_dict()  # type: ignore[no-any-return]
 
 
 def _item(number: int, tokens: Tensor) -> Item:
