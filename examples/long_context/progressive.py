@@ -34,6 +34,7 @@ from examples.long_context.tuning import Recipe, check_documents_masked, draw_sh
 from torch import Tensor, nn
 
 from posenc.evaluation.likelihood import evenly_spaced_pieces
+from posenc.evaluation.log import MeasurementLog
 from posenc.evaluation.needles import needle_documents
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.evaluate.methods import SIZES, FactorSearch
@@ -76,7 +77,7 @@ def train(
         draw_short_rows(text, recipe, length, original, 0)  # refuses rows and texts that are too short
         check_documents_masked(model)
         documents = needle_documents(text, tokenizer, length, pieces)
-        factors = searcher.search_by_needles(documents, journal=work / "search-target.jsonl", progress=progress)
+        factors = searcher.search_by_needles(documents, log=MeasurementLog(work / "search.jsonl"), progress=progress)
         # The short factors and the gain are 1, so that a window of at most the training length has the original
         # rotation; transformers chooses the set by the length of a call, in training as at inference.
         rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
@@ -88,7 +89,7 @@ def train(
     def search(name: str, at: int, trained: int, factor: float, onto: tuple[float, ...] | None) -> tuple[float, ...]:
         return searcher.search(
             evenly_spaced_pieces(text, at, pieces), trained=trained, factor=factor, onto=onto,
-            journal=work / f"search-{name}.jsonl", progress=lambda line: progress(f"{name} length, {line}"),
+            log=MeasurementLog(work / "search.jsonl"), progress=lambda line: progress(f"{name} length, {line}"),
         )  # fmt: skip
 
     first = search("middle", middle, original, middle / original, None)

@@ -114,6 +114,15 @@ def test_a_seed_decides_everything():
     assert alone != search(distance, **OPTIONS, seed=4)
 
 
+def test_no_number_is_the_worst() -> None:
+    values = iter([math.nan, math.inf, -math.inf])
+    result = search(lambda c: next(values, None) or distance(c), **OPTIONS)
+    assert [evaluation.fitness for evaluation in result.log[:3]] == [math.inf] * 3
+    assert math.isfinite(result.fitness)
+    undefined = search(lambda c: math.nan, **OPTIONS)
+    assert (undefined.fitness, undefined.curve) == (math.inf, (math.inf,) * 7)
+
+
 @pytest.mark.parametrize("value", [None, "low", torch.zeros(2), [1.0]])
 def test_what_is_no_number_is_refused(value):
     with pytest.raises(ValueError, match="objective"):

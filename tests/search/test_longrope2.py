@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -143,34 +142,6 @@ def test_the_theory_is_kept_where_it_is_best():
     result = search_longrope2(lambda c: gap(c, target), **SMALL, settings=FEW)
     assert result.fitness < 1e-9
     assert result.critical == 8
-
-
-def test_a_seed_decides_everything():
-    target = factors_of(6, [5.0] * 10)
-    options = {**SMALL, "settings": FEW}
-    alone = search_longrope2(lambda c: gap(c, target), **options, seed=3)
-    assert alone != search_longrope2(lambda c: gap(c, target), **options, seed=4)
-    assert alone == search_longrope2(lambda c: gap(c, target), **options, seed=3)
-
-
-def test_a_stopped_search_goes_on_from_its_journal(tmp_path):
-    target, calls = factors_of(6, [5.0] * 10), 0
-    options = {**SMALL, "settings": FEW, "journal": tmp_path / "journal.jsonl"}
-
-    def objective(candidate: Candidate) -> float:
-        nonlocal calls
-        calls += 1
-        if calls == 40:
-            raise RuntimeError("stopped")
-        return gap(candidate, target)
-
-    with pytest.raises(RuntimeError, match="stopped"):
-        search_longrope2(objective, **options)
-    resumed = search_longrope2(objective, **options)
-    assert calls == resumed.evaluations + 1
-    assert resumed == search_longrope2(lambda c: gap(c, target), **SMALL, settings=FEW)
-    header = json.loads(options["journal"].read_text().splitlines()[0])
-    assert (header["method"], header["bound"]) == ("longrope2", 2.0)
 
 
 def test_it_ends_once_everything_has_been_tried():

@@ -1,8 +1,8 @@
 """Searches for the numbers of an encoding, against any objective: the factors of LongRoPE and LongRoPE2."""
 
 from posenc.search.evolution import Settings as Settings
-from posenc.search.journal import Evaluation as Evaluation
 from posenc.search.longrope import START_TOKENS as START_TOKENS
+from posenc.search.longrope import Evaluation as Evaluation
 from posenc.search.longrope import Progress as Progress
 from posenc.search.longrope import Result as Result
 from posenc.search.longrope import search as search

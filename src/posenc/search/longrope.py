@@ -4,9 +4,9 @@
     seeds: lambda_j = factor (PI),  factor^(2j/(d−2)) (NTK),  theta_j / YaRN's theta_j
 
 The paper's objective is a model's perplexity on a few long texts. Here it is any callable, lower is better; NaN and
-infinities are the worst. The search is a function of its arguments alone: a stop and a resumption change nothing. No
-candidate is evaluated twice, and it ends after population + generations · (mutations + crossovers) evaluations, 1344 by
-default, or when no candidate is left.
+infinities are the worst. The search is a function of its arguments alone, so that an objective which remembers what it
+gave lets a stopped search go on. No candidate is evaluated twice, and it ends after population + generations ·
+(mutations + crossovers) evaluations, 1344 by default, or when no candidate is left.
 
 Source: Ding et al., LongRoPE, arXiv 2402.13753, section 3.2, algorithm 1.
 Checked against: microsoft/LongRoPE's dim_mono and dim_piece_mono; the best fitness of their runs is reached within
@@ -23,19 +23,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from posenc.frequencies.host import check_base, check_length
 from posenc.search.evolution import Settings, generations
-from posenc.search.journal import Evaluation, Journal
 from posenc.search.space import Candidate, Seed, Space, seeds
 
 Objective = Callable[[Candidate], float]
 START_TOKENS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 """The choices of the paper."""
 BOUND = 1.25  # largest factor of the paper, in multiples of the extension's
+
+
+class Evaluation(NamedTuple):
+    """One call of the objective.
+
+    Attributes:
+        generation: 0 is the population.
+        candidate: what was tried.
+        fitness: what the objective gave; infinite for anything that is no finite number.
+        origin: where the candidate came from.
+    """
+
+    generation: int
+    candidate: Candidate
+    fitness: float
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Result:
         factors: one a pair, not falling.
         start_tokens: positions that stay as they are.
         fitness: of these; infinite where the objective gave no finite number at all.
-        evaluations: how many there were, those read from the journal among them.
+        evaluations: how many there were.
         curve: best fitness after the population and after each generation.
         log: every evaluation, a generation after the other.
         exhausted: whether the search ended because every candidate had been tried.
@@ -92,7 +106,6 @@ def search(
     start_tokens: Sequence[int] = (0,),
     seed: int = 0,
     settings: Settings | None = None,
-    journal: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Search for the factors, and the start tokens, with the lowest value of an objective.
@@ -106,13 +119,10 @@ def search(
         start_tokens: choices of how many first positions stay as they are; the paper's are `START_TOKENS`.
         seed: of the random numbers.
         settings: sizes of the evolution; the paper's by default.
-        journal: a file that gets every evaluation as soon as it ends. The same call with the same file goes on from it.
-            The objective is not in it: use one file for each.
-        progress: called after each generation, also one that is read from the journal.
+        progress: called after each generation.
 
     Raises:
-        ValueError: where an argument makes no sense, or the journal is of another search. Exceptions of the objective
-            come out as they are, after every finished evaluation is in the journal.
+        ValueError: where an argument makes no sense. Exceptions of the objective come out as they are.
 
     >>> from posenc import LongRoPE, RoPE
     >>> found = search(lambda c: abs(c.factors[-1] - 3.0), pairs=8, original_length=512, factor=4.0, seed=1)
@@ -127,77 +137,48 @@ def search(
     check_problem(pairs, base, original_length, factor, seed)
     _check_start_tokens(start_tokens)
     choices = tuple(sorted(start_tokens))
-    problem = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
-    return run(
-        objective, Space(pairs, bound * factor, settings.step, choices),
-        {name: (logs, choices[0]) for name, logs in seeds(pairs, base, original_length, factor).items()},
-        {**problem, "start_tokens": list(choices), "seed": seed, **asdict(replace(settings, bound=bound))},
-        seed=seed, settings=settings, journal=journal, progress=progress,
-    )  # fmt: skip
+    start = {name: (logs, choices[0]) for name, logs in seeds(pairs, base, original_length, factor).items()}
+    space = Space(pairs, bound * factor, settings.step, choices)
+    return run(objective, space, start, seed=seed, settings=settings, progress=progress)
 
 
 def run(
     objective: Objective,
     space: Space,
     start: Mapping[str, Seed],
-    header: dict[str, Any],
     *,
     seed: int,
     settings: Settings,
-    journal: str | Path | None,
     progress: Callable[[Progress], None] | None,
 ) -> Result:
-    """The evolution over a space, evaluated and written down: what the searches of this package share.
+    """The evolution over a space, evaluated: what the searches of this package share.
 
     Args:
-        objective, seed, settings, journal, progress: as `search` has them.
+        objective, seed, settings, progress: as `search` has them.
         space: what may be tried.
         start: what the population starts from.
-        header: plain data that says what is searched, for the journal.
     """
-    book = Journal(None if journal is None else Path(journal), header)
     history: dict[Candidate, float] = {}
     log: list[Evaluation] = []
     curve: list[float] = []
     for generation, origins in enumerate(generations(space, start, settings, seed, history)):
-        fitness = _fitness_of(generation, origins, history, objective, book)
+        fitness = {candidate: _number(objective(candidate)) for candidate in origins}
         history |= fitness
         log += [Evaluation(generation, candidate, fitness[candidate], origin) for candidate, origin in origins.items()]
         best = min(history, key=history.__getitem__)
         curve.append(history[best])
         if progress is not None:
             progress(Progress(generation, settings.generations, len(history), best, history[best]))
-    book.check_tried(history)
     exhausted = len(history) == space.size
     return Result(*best, history[best], len(history), tuple(curve), tuple(log), exhausted)
 
 
-def _fitness_of(
-    generation: int, origins: dict[Candidate, str], history: dict[Candidate, float], objective: Objective, book: Journal
-) -> dict[Candidate, float]:  # fmt: skip
-    """The fitness of a generation, from the journal or the objective."""
-    if any(candidate not in book.known for candidate in origins):
-        book.check_tried(history.keys() | origins.keys())
-    fitness = {}
-    for candidate, origin in origins.items():
-        if candidate in book.known:
-            fitness[candidate] = _ranked(book.known[candidate])
-            continue
-        value = _number(objective(candidate))
-        fitness[candidate] = _ranked(value)
-        book.add(Evaluation(generation, candidate, fitness[candidate], origin), value)
-    return fitness
-
-
 def _number(value: object) -> float:
     try:
-        return float(value)  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor of several numbers
         raise ValueError(f"objective must return one number, got {value!r}") from error
-
-
-def _ranked(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
+    return number if math.isfinite(number) else math.inf
 
 
 def check_problem(pairs: int, base: float, original_length: int, factor: float, seed: int) -> None:

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import NamedTuple
 
 from posenc.frequencies.host import first_incomplete_pair
@@ -78,7 +77,6 @@ def search_longrope2(
     factor: float,
     seed: int = 0,
     settings: Settings | None = None,
-    journal: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Search for LongRoPE2's critical dimension and factors with the lowest value of an objective.
@@ -86,7 +84,7 @@ def search_longrope2(
     Args:
         objective: gives a number for a `Candidate`, as in `search`; lower is better.
         pairs, base, original_length, factor: of RoPE and of the extension, as in `search`.
-        seed, journal, progress: as in `search`.
+        seed, progress: as in `search`.
         settings: sizes of the evolution; the paper's by default. ``bound`` is 2 unless given.
 
     Returns:
@@ -104,15 +102,11 @@ def search_longrope2(
     bound = BOUND if settings.bound is None else settings.bound
     check_problem(pairs, base, original_length, factor, seed)
     candidates = critical_pairs(pairs, base, original_length)
-    problem = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
     space = CriticalSpace(
         pairs, bound * factor, settings.step, tuple(range(candidates.theoretical, candidates.first - 1, -1)), factor
     )
-    result = run(
-        objective, space, _population(space, factor, seed),
-        {"method": "longrope2", **problem, "seed": seed, **asdict(replace(settings, bound=bound))},
-        seed=seed, settings=settings, journal=journal, progress=progress,
-    )  # fmt: skip
+    start = _population(space, factor, seed)
+    result = run(objective, space, start, seed=seed, settings=settings, progress=progress)
     return replace(result, critical=space.choice(Candidate(result.factors, 0)))
 
 

@@ -126,7 +126,7 @@ class CriticalSpace(Space):
 
     def _candidate(self, levels: Sequence[int], choice: int) -> Candidate:
         free = tuple(map(self._factor, levels))
-        # Rounded, so that a journal suits another machine, whose power may differ in the last bit.
+        # Rounded, so that losses logged on another machine, whose power may differ in the last bit, are found again.
         below = tuple(round(factor, 10) for factor in below_critical(free[0], choice))
         candidate = Candidate((*below, *free), 0)
         self._critical.setdefault(candidate, choice)

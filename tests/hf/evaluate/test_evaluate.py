@@ -359,12 +359,12 @@ def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
 def test_one_search_serves_any_number_of_documents(tmp_path: Path) -> None:
     model = small()
     evaluate(model, out=tmp_path, **request(methods=["longrope"], search=FEW, count=1))
-    (path,) = tmp_path.glob(f"longrope-{2 * TRAINED}-*.json")
-    factors = json.loads(path.read_text())
-    assert len(factors["factors"]) == model.config.hidden_size // model.config.num_attention_heads // 2
+    searched = (tmp_path / "search.jsonl").read_text()
+    assert searched.count(", search ") == FEW.population + FEW.generations * (FEW.mutations + FEW.crossovers)
     lines: list[str] = []
     evaluate(model, out=tmp_path, progress=lines.append, **request(methods=["longrope"], search=FEW, count=2))
     assert len(lines) == 3  # one announcement and the second document at two lengths: no search
+    assert (tmp_path / "search.jsonl").read_text() == searched
     with pytest.raises(ValueError, match="3 of at least 128 tokens and 2 others"):  # two of the four were searched on
         evaluate(model, out=tmp_path, **request(methods=["longrope"], search=FEW, count=3))
 

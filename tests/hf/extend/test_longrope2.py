@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 import posenc_cli
 from posenc.evaluation import needle_documents
+from posenc.evaluation.log import MeasurementLog
 from posenc.hf import read_rope
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.evaluate.methods import FactorSearch
@@ -127,14 +128,16 @@ def test_the_block_obeys_the_paper(searched) -> None:
 def test_the_search_takes_the_lowest_needle_loss(tmp_path: Path) -> None:
     searcher = searcher_of(model_of())
     documents, lines = needle_documents(text(1600), byte_tokenizer(), TARGET, 2), list[str]()
-    factors = searcher.search_by_needles(documents, journal=tmp_path / "journal.jsonl", progress=lines.append)
-    journal = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()[1:]]
-    assert len(journal) == FEW.population + 2
-    best = min(journal, key=lambda record: record["fitness"])
-    assert tuple(best["factors"]) == factors
-    assert searcher._mean_loss(factors, documents) == pytest.approx(best["fitness"], abs=1e-6)
-    assert best["fitness"] < max(record["fitness"] for record in journal)
+    log = MeasurementLog(tmp_path / "log.jsonl")
+    factors = searcher.search_by_needles(documents, log=log, progress=lines.append)
+    assert len(log.known) == FEW.population + 2
+    best = min(log.known, key=lambda key: log.known[key])
+    assert best.endswith(f"factors {list(factors)}")
+    assert searcher._mean_loss(factors, documents) == pytest.approx(log.known[best], abs=1e-6)
+    assert log.known[best] < max(log.known.values())
     assert lines[-1].startswith("critical pair")
+    searcher._mean_loss = None  # type: ignore[assignment,method-assign]  # nothing is measured again
+    assert searcher.search_by_needles(documents, log=MeasurementLog(tmp_path / "log.jsonl")) == factors
 
 
 def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
@@ -145,7 +148,7 @@ def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
     uninterrupted = extend(model_of(), TARGET, "longrope2", out=tmp_path / "whole", **arguments())
     with pytest.raises(KeyboardInterrupt):
         extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", progress=stop, **arguments())
-    assert (tmp_path / "parts.work" / "search.jsonl").read_text().count("\n") == 1 + FEW.population
+    assert (tmp_path / "parts.work" / "readings.jsonl").read_text().count(", search ") == FEW.population
     parts = extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", **arguments())
     assert uninterrupted.config == parts.config
 

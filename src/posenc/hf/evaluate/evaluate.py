@@ -406,8 +406,8 @@ def _measure(
             continue
         evaluator.progress(f"{method}: {len(missing):,} of {len(requested):,} readings to make")
         with applied(
-            method, rotations, evaluator.trained, max(lengths), search=search or SIZES,
-            pieces=pieces, scored=evaluator.scored, folder=folder, digest=evaluator.search,
+            method, rotations, evaluator.trained, max(lengths), search=search or SIZES, pieces=pieces,
+            scored=evaluator.scored, folder=folder,
         ):  # fmt: skip
             for task, length, item in missing:
                 evaluator.read(method, target, task, length, item)

@@ -1,8 +1,8 @@
 """How a checkpoint reads a long text: as it is, the end of it alone, in chunks, or under a context extension.
 
 LongRoPE's and LongRoPE2's factors are searched on the model's own loss: LongRoPE's search judges by the loss of the
-last tokens of texts, LongRoPE2's by the loss of needles in documents. Each evaluation is saved as it is made, so that a
-stopped search goes on where it was.
+last tokens of texts, LongRoPE2's by the loss of needles in documents. A search is a function of these losses, and each
+is logged as it is measured, so that a stopped search goes on where it was.
 
 Source: Ding et al., LongRoPE, arXiv 2402.13753, sections 3.3 and 4.1; Shang et al., LongRoPE2, arXiv 2502.20082,
     section 3.2.
@@ -25,18 +25,17 @@ from typing import NamedTuple
 from torch import Tensor
 
 from posenc.evaluation.likelihood import token_losses
-from posenc.evaluation.log import locked
+from posenc.evaluation.log import MeasurementLog, fingerprint, locked
 from posenc.evaluation.needles import ScoredText
 from posenc.evaluation.report import AS_IS, CHUNKED, CUT
 from posenc.frequencies.longrope import gain_of
 from posenc.frequencies.modules import LongRoPE
 from posenc.frequencies.resonance import Resonance
 from posenc.frequencies.spectrum import Spectrum
-from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach import detach
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
 from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
-from posenc.search import Candidate, CriticalPairs, Progress, Settings, critical_pairs, search_longrope2
+from posenc.search import CriticalPairs, Progress, Settings, critical_pairs, search_longrope2
 from posenc.search import search as search_factors
 
 UNCHANGED = (AS_IS, CUT, CHUNKED)
@@ -88,7 +87,6 @@ def applied(
     pieces: Sequence[Tensor],
     scored: int,
     folder: Path | None,
-    digest: str,
 ) -> Iterator[None]:
     """Context manager: the model under a method, restored afterwards.
 
@@ -101,7 +99,6 @@ def applied(
         pieces: texts that it judges by, of at least the target's tokens; none of them is evaluated.
         scored: tokens of each at its end.
         folder: where the search keeps what it has found; None: nowhere.
-        digest: of `search_digest`, for the names of its files.
     """
     target = method.target(trained, longest)
     if rotations is None or method.name in UNCHANGED or target <= trained:
@@ -117,8 +114,7 @@ def applied(
             rotations, original_length=trained, length=target, last=scored, settings=search, seed=0,
             resonant=method.name.endswith(RESONANT),
         )  # fmt: skip
-        path = None if folder is None else folder / f"{method.name}-{target}-{digest}.json"
-        factors = _searched_factors(searcher, [piece[:target] for piece in pieces], trained, target, path)
+        factors = _searched_factors(searcher, [piece[:target] for piece in pieces], trained, target, folder)
         with rotations.temporarily(searcher.config((1.0,) * searcher.pairs, factors)):
             yield
     else:
@@ -138,19 +134,14 @@ def search_digest(weights: str, trained: int, settings: Settings, pieces: Sequen
 
 
 def _searched_factors(
-    searcher: FactorSearch, pieces: Sequence[Tensor], trained: int, target: int, path: Path | None
+    searcher: FactorSearch, pieces: Sequence[Tensor], trained: int, target: int, folder: Path | None
 ) -> tuple[float, ...]:
-    """LongRoPE's factors; one of several processes searches them, and the others wait for what it has found."""
-    if path is None:
+    """LongRoPE's factors; one of several processes measures, and the others wait for what it has found."""
+    if folder is None:
         return searcher.search(pieces, trained=trained, factor=target / trained)
+    path = folder / "search.jsonl"
     with locked(path, wait=True):
-        if not path.exists():
-            factors = searcher.search(
-                pieces, trained=trained, factor=target / trained, journal=path.with_suffix(".jsonl")
-            )
-            text = json.dumps({"target": target, "factors": factors}, indent=1) + "\n"
-            write_atomically(path, lambda temporary: temporary.write_text(text))
-        return tuple(map(float, json.loads(path.read_text())["factors"]))
+        return searcher.search(pieces, trained=trained, factor=target / trained, log=MeasurementLog(path))
 
 
 SIZES = Settings(population=16, mutations=4, crossovers=4, parents=8, generations=4)
@@ -219,7 +210,7 @@ class FactorSearch:
         trained: int,
         factor: float,
         onto: Sequence[float] | None = None,
-        journal: Path | None = None,
+        log: MeasurementLog | None = None,
         progress: Callable[[str], None] = lambda text: None,
     ) -> tuple[float, ...]:
         """The factors with the lowest mean loss on the last tokens of pieces of text.
@@ -229,18 +220,15 @@ class FactorSearch:
             trained: tokens that the search takes for the training length.
             factor: length over training length.
             onto: factors that the model has already, which those of the search multiply.
-            journal: of `posenc.search.search`.
+            log: of the losses, from which a stopped search goes on.
             progress: is called with a line of text at each step.
         """
         before = tuple(onto) if onto is not None else (1.0,) * self.pairs
-        texts = [ScoredText(piece, self.last) for piece in pieces]
-
-        def loss(candidate: Candidate) -> float:
-            return self._mean_loss([a * b for a, b in zip(before, candidate.factors, strict=True)], texts)
-
+        loss = self._logged_loss([ScoredText(piece, self.last) for piece in pieces], log)
         best = search_factors(
-            loss, pairs=self.pairs, base=self.rope.base, original_length=trained, factor=factor, seed=self.seed,
-            settings=self.settings, journal=journal, progress=_reported(progress),
+            lambda candidate: loss([a * b for a, b in zip(before, candidate.factors, strict=True)]),
+            pairs=self.pairs, base=self.rope.base, original_length=trained, factor=factor, seed=self.seed,
+            settings=self.settings, progress=_reported(progress),
         )  # fmt: skip
         return tuple(a * b for a, b in zip(before, best.factors, strict=True))
 
@@ -248,20 +236,21 @@ class FactorSearch:
         self,
         documents: Sequence[ScoredText],
         *,
-        journal: Path | None = None,
+        log: MeasurementLog | None = None,
         progress: Callable[[str], None] = lambda text: None,
     ) -> tuple[float, ...]:
         """LongRoPE2's factors: those with the lowest mean loss of the needles.
 
         Args:
             documents: of `posenc.evaluation.needles.needle_documents`, of the new context length.
-            journal: of `posenc.search.search_longrope2`.
+            log: of the losses, from which a stopped search goes on.
             progress: is called with a line of text at each step.
         """
+        loss = self._logged_loss(documents, log)
         best = search_longrope2(
-            lambda candidate: self._mean_loss(candidate.factors, documents), pairs=self.pairs, base=self.rope.base,
+            lambda candidate: loss(candidate.factors), pairs=self.pairs, base=self.rope.base,
             original_length=self.original_length, factor=self.length / self.original_length, seed=self.seed,
-            settings=self.settings, journal=journal, progress=_reported(progress),
+            settings=self.settings, progress=_reported(progress),
         )  # fmt: skip
         lowest, theoretical = self.critical_pairs()
         progress(
@@ -273,6 +262,26 @@ class FactorSearch:
     def critical_pairs(self) -> CriticalPairs:
         """Between which pairs LongRoPE2 searches the critical one; a ValueError where there is none."""
         return critical_pairs(self.pairs, self.rope.base, self.original_length)
+
+    def _logged_loss(
+        self, texts: Sequence[ScoredText], log: MeasurementLog | None
+    ) -> Callable[[Sequence[float]], float]:  # fmt: skip
+        """The mean loss of texts under some factors, which is measured once; no number stands in the log as text."""
+        log = MeasurementLog() if log is None else log
+        content = [(text.tokens.tolist(), text.last) for text in texts]
+        decides = (self.original_length, self.length, self.gain, self.resonant, content)
+        digest = hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
+        weights = fingerprint(self.rotations.model)
+
+        def loss(factors: Sequence[float]) -> float:
+            key = f"{weights}, search {digest}, factors {list(factors)}"
+            known = log.get(key)
+            if known is None:
+                known = self._mean_loss(factors, texts)
+                log.put(key, known if math.isfinite(known) else str(known))
+            return float(known)
+
+        return loss
 
     def _mean_loss(self, factors: Sequence[float], texts: Sequence[ScoredText]) -> float:
         """The mean over texts of the mean loss of their last tokens, under these factors at any length."""

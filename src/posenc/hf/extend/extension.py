@@ -220,7 +220,7 @@ def extend(
     work = None if out is None else Path(out).with_name(f"{Path(out).name}.work")
     change = _Change(
         rotations, name, original, length, windows_of(tokens, length, windows, last), planned, tokenizer,
-        search or SIZES, pieces, seed, work, progress,
+        search or SIZES, pieces, seed, progress,
     )  # fmt: skip
     change.check_applicable()  # before a folder for its state exists
     if work is not None:
@@ -268,7 +268,7 @@ def _measured(change: _Change, evaluator: Evaluator, tokens: Tensor, model: str)
     before = _decoding_gap(evaluator.model, tokens[:at], log, "before")
     evaluator.progress(f"extending by {name}")
     with within_memory(evaluator.model, length):
-        extended, config = change.apply()
+        extended, config = change.apply(log)
     digest = hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
     readings += read(name, digest)
     after = _decoding_gap(extended, tokens[:at], log, f"{name} {length} {digest}")
@@ -312,17 +312,16 @@ class _Change:
         planned: the configuration of a plan; None: the method's.
         tokenizer: for needle documents.
         sizes, pieces, seed: of a search.
-        work: folder for what a search has found; None: it is not kept.
         progress: is called with a line of text at each step.
     """
 
     def __init__(
         self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
-        planned: dict[str, Any] | None, tokenizer: Any, sizes: Settings, pieces: int, seed: int, work: Path | None,
+        planned: dict[str, Any] | None, tokenizer: Any, sizes: Settings, pieces: int, seed: int,
         progress: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.rotations, self.method, self.original, self.length = rotations, method, original, length
-        self.windows, self.planned, self.pieces, self.work, self.progress = windows, planned, pieces, work, progress
+        self.windows, self.planned, self.pieces, self.progress = windows, planned, pieces, progress
         self.searcher: FactorSearch | None = None
         self.documents = needle_documents(windows.before, tokenizer, length, pieces) if method == BY_NEEDLES else []
         if method in (*SEARCHES, BY_NEEDLES):
@@ -355,21 +354,24 @@ class _Change:
         with rotations.temporarily(values):
             pass
 
-    def apply(self) -> tuple[nn.Module, dict[str, Any]]:
-        """Change the model; returns it, with the keys of its configuration on rotation and length."""
+    def apply(self, log: MeasurementLog) -> tuple[nn.Module, dict[str, Any]]:
+        """Change the model; returns it, with the keys of its configuration on rotation and length.
+
+        Args:
+            log: of the losses that a search measures.
+        """
         rotations, searcher = self.rotations, self.searcher
         if self.method in DISTANCES:
             return apply(rotations, self.method, self.original, self.length), {}
         if searcher is None:
             rotations.rebuild(self._scaled_config())
             return rotations.model, rotations.rotation_keys()
-        journal = None if self.work is None else self.work / "search.jsonl"
         if self.documents:
-            factors = searcher.search_by_needles(self.documents, journal=journal, progress=self.progress)
+            factors = searcher.search_by_needles(self.documents, log=log, progress=self.progress)
         else:
             factors = searcher.search(
                 evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
-                factor=self.length / self.original, journal=journal, progress=self.progress,
+                factor=self.length / self.original, log=log, progress=self.progress,
             )  # fmt: skip
         rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
         return rotations.model, rotations.rotation_keys()
