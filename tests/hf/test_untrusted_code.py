@@ -138,8 +138,8 @@ def test_a_folder_of_posenc_is_read_by_posenc_and_not_by_its_code(tmp_path: Path
         folder / "config.json",
         auto_map={"AutoConfig": "modeling_posenc.X", "AutoModelForCausalLM": "modeling_posenc.X"},
     )
-    program = "import pathlib, sys; from posenc.hf.attach import checkpoint;"
-    program += "checkpoint.load_model(pathlib.Path(sys.argv[1]))"
+    program = "import pathlib, sys; from posenc.hf.attach import loading;"
+    program += "loading.load_model(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", program, str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(Path(posenc_cli.__file__).parents[1])}
     ran = subprocess.run(command, input="y\n" * 9, env=environment, capture_output=True, text=True, timeout=120)
