@@ -110,9 +110,8 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def reference(session: nox.Session) -> None:
-    """Comparisons with other libraries, and the examples that put posenc into them."""
-    session.install(*PINNED, "-e", ".[dev,reference,adapters]")
-    session.install("--no-deps", "litgpt>=0.5.13")  # asks for a huggingface_hub older than transformers does
+    """Comparisons with other libraries."""
+    session.install(*PINNED, "-e", ".[dev,reference]")
     session.run("pytest", "-n", "auto", "-m", "reference", *session.posargs)
 
 

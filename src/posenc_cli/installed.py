@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
-_OF_DEVELOPERS = {"all", "dev", "docs", "reference", "adapters"}  # extras that add nothing to what posenc can do
+_OF_DEVELOPERS = {"all", "dev", "docs", "reference"}  # extras that add nothing to what posenc can do
 _WIDEST = 100  # columns
 
 
