@@ -47,24 +47,33 @@ EACH = "tests/fuzz/test_each_encoding.py"
 CACHES = "tests/fuzz/test_caches.py"
 EMBEDDINGS = "tests/fuzz/test_embeddings.py"
 CACHE_TESTS = ["layers/test_cache_editing.py", "layers/test_moving.py"]
-GENERATORS = ["rotary/test_skew.py", "rotary/test_comrope.py", "rotary/test_liere.py"]
 SCALINGS = ["frequencies/test_scalings.py"]
+GENERATORS, AXES = ["rotary/test_comrope.py"], ["rotary/test_axial.py"]
+LEARNED, TOKENS = ["rotary/test_far_gradients.py"], ["score/test_path.py"]
 OWN = {  # where a file's tests are called otherwise
-    **{f"rotary/{name}": GENERATORS for name in ("_blocks", "_commuting")},
-    **{f"rotary/{name}": ["rotary/test_axial.py"] for name in ("_axes", "_conventions", "_layout")},
+    **{f"rotary/{name}": GENERATORS for name in ("_blocks", "_commuting", "_skew", "liere")},
+    **{f"rotary/{name}": AXES for name in (
+        "_axes", "_conventions", "_layout", "_directions", "mrope", "mhrope", "mixed")},
+    **{f"rotary/{name}": LEARNED for name in ("fope", "pope", "grape")},
+    "rotary/_rotate": ["rotary/test_rope.py"],
     **{f"frequencies/{name}": ["frequencies/test_clex.py"] for name in ("_solver",)},
-    **{f"frequencies/{name}": ["rotary/test_axes_dims.py"] for name in ("dype", "riflex")},
+    **{f"frequencies/{name}": AXES for name in ("dype", "riflex")},
     "frequencies/host": ["frequencies/test_host.py", *SCALINGS],
-    "rotary/_skew": GENERATORS,
-    "rotary/_rotate": ["rotary/test_rotate.py"],
-    "rotary/_directions": ["rotary/test_mixed.py"],
     "bias/_window": ["bias/test_swin.py", "bias/test_beit.py"],
     "embedding/_resize": ["embedding/test_resize.py"],
     "embedding/_rows": ["embedding/test_learned_grid.py", "embedding/test_learned.py"],
-    "score/_inputs": ["score/test_forget.py", "score/test_path.py"],
-    "score/_qk_rotation": ["score/test_selective_rope.py", "score/test_repo.py"],
+    **{f"score/{name}": TOKENS for name in (
+        "_inputs", "_qk_rotation", "forget", "repo", "selective_rope", "token_relative", "grape", "cope")},
     "weight/sink": ["weight/test_sink.py"],
-}
+}  # fmt: skip
+
+
+WORDS_OF = {  # entries of the catalogue that use a file which is none
+    **{f"rotary/{name}": ["comrope", "liere"] for name in ("_blocks", "_commuting", "_skew")},
+    **{f"rotary/{name}": ["axial", "mixed", "mrope"] for name in ("_axes", "_conventions", "_layout", "_directions")},
+    "rotary/_rotate": ["rope"], "bias/_window": ["swin", "beit"], "embedding/_resize": ["learned"],
+    "embedding/_rows": ["learned"], "score/_inputs": ["fox", "path"], "score/_qk_rotation": ["selective_rope", "repo"],
+}  # fmt: skip
 
 
 class Site(NamedTuple):
@@ -153,12 +162,13 @@ def selections(site: Site) -> dict[str, list[str]]:
     """Arguments of pytest by name, from what is cheap and catches much to what is wider."""
     folder, stem = site.file.split("/")[0] if "/" in site.file else "call", Path(site.file).stem
     tests = SOURCE.parents[1] / "tests"
-    own = OWN.get(f"{folder}/{stem}", [f"{folder}/test_{stem}.py", *(SCALINGS if folder == "frequencies" else ())])
+    shared = {"frequencies": SCALINGS, "score": ["score/test_xpos.py"], "positions": ["positions/test_text.py"]}
+    own = OWN.get(f"{folder}/{stem}", [f"{folder}/test_{stem}.py", *shared.get(folder, ())])
     own = [f"backends/test_{stem}.py", f"test_{stem}.py"] if folder == "call" else own
     own = ["backends/tiles/test_equals_dense.py"] if "/tiles/" in site.file else own
     own = CACHE_TESTS if "/cache/" in site.file else own
     own = [f"tests/{name}" for name in own if (tests / name).exists()]
-    names = [Path(name).stem.removeprefix("test_") for name in own] if stem.startswith("_") else [stem]
+    names = WORDS_OF.get(f"{folder}/{stem}", [stem])
     of_encoding = " or ".join(names) if folder not in ("backends", "layers", "positions", "call") else "alibi or fox"
     oracle = {"layers": [CACHES], "embedding": [EMBEDDINGS]}.get(folder, [EACH, ORACLE])
     golden = {"golden": [f"tests/golden/test_{word}.py" for word in GOLDEN[folder]]} if folder in GOLDEN else {}

@@ -1,15 +1,17 @@
-"""What every scaling is held to, and how they compose: lengths, gains, orders."""
+"""Scalings of frequencies: what each promises, their spectra, bases for a length."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 
+import mpmath
 import pytest
 import torch
 from torch import nn
 
-from posenc import DynamicNTK, Llama3, LongRoPE, PositionInterpolation, RoPE, YaRN
+from posenc import DynamicNTK, Llama3, LongRoPE, PositionInterpolation, RoPE, YaRN, create_encoding
+from posenc.catalogue import CATALOGUE
 from posenc.frequencies import (
     DynamicLongRoPE,
     DynamicPositionInterpolation,
@@ -18,9 +20,10 @@ from posenc.frequencies import (
     Proportional,
     Resonance,
     Spectrum,
+    base_for,
 )
 from posenc.frequencies import yarn as host_yarn
-from posenc.frequencies.host import geometric
+from posenc.frequencies.host import geometric, turns
 from posenc.frequencies.spectrum import host_float64
 from tests.samples import gap, qkv
 
@@ -155,3 +158,76 @@ def test_an_option_is_set_once(scaling):
     assert all(torch.equal(a, b) for a, b in zip(rope.table(positions), before, strict=True))
     again = pickle.loads(pickle.dumps(copy.deepcopy(rope).eval().train()))  # our own bytes
     assert all(torch.equal(a, b) for a, b in zip(again.table(positions), before, strict=True))
+
+
+# Frequencies on the host, against 50 digits.
+
+
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0, 1e6, 1.5, 123.456])
+@pytest.mark.parametrize("dim", [2, 7, 64, 128])
+def test_geometric_is_correctly_rounded(dim, base):
+    with mpmath.workdps(50):
+        exact = [float(mpmath.mpf(base) ** (mpmath.mpf(-2 * j) / dim)) for j in range((dim + 1) // 2)]
+    assert geometric(dim, base) == exact
+
+
+def test_denominator():
+    theta = geometric(8, 10_000.0, denominator=6)
+    assert theta[0] == 1.0
+    assert theta[-1] == pytest.approx(1e-4, rel=1e-15), "the last one reaches the base exactly"
+
+
+def test_fractions_of_a_full_turn_are_fixed_point():
+    for theta in (1.0, 1e-4, 3.3, 6.283185307179586, 7.0, -0.5):
+        with mpmath.workdps(60):
+            fraction = mpmath.mpf(theta) / (2 * mpmath.pi)
+            exact = int(mpmath.nint(fraction * 2**64))
+        (got,) = turns([theta])
+        assert -(2**63) <= got < 2**63
+        assert (got - exact) % 2**64 == 0
+
+
+def test_the_host_keeps_its_digits():
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("meta"):
+            values = host_float64([1 / 3])
+            spectrum = RoPE(8).spectrum()
+    finally:
+        torch.set_default_dtype(before)
+    assert (values.dtype, values.device.type, values.item()) == (torch.float64, "cpu", 1 / 3)
+    assert spectrum.theta.tolist() == geometric(8, 10_000.0)
+
+
+@pytest.mark.parametrize("name", [n for n, entry in CATALOGUE.items() if isinstance(entry.scaling, type)])
+def test_the_gain_is_always_a_tensor(name):
+    """Without axes for one length, like the lengths for several, whatever the scaling does."""
+    rope = create_encoding(name, head_dim=16, num_heads=4, train_length=8)
+    assert isinstance(rope, RoPE)
+    for length in (None, 4, 100):
+        gain = rope.spectrum(length).gain
+        assert (gain.dtype, gain.device.type, gain.ndim) == (torch.float64, "cpu", 0)
+
+
+# Bases by length against the tables of their sources.
+
+
+SIMILAR = {1000: 4.3e3, 2000: 1.6e4, 4000: 2.7e4, 8000: 8.4e4, 64 * 1024: 2.1e6}
+CRITICAL = {8192: 4, 16384: 14, 24576: 31, 32768: 55}  # LongLLaDA's factors of a base of 500,000, rounded up
+
+
+@pytest.mark.parametrize(("length", "base"), SIMILAR.items())
+def test_least_base_that_tells_similar_keys_apart(length: int, base: float) -> None:
+    assert base_for(length) == base
+
+
+@pytest.mark.parametrize(("length", "factor"), CRITICAL.items())
+def test_base_to_go_on_training_with(length: int, factor: int) -> None:
+    result = base_for(length, rule="critical", trained=4096, base=500_000) / 500_000
+    assert factor - 1 < result <= factor
+
+
+def test_no_base_is_lowered() -> None:
+    assert base_for(4096, rule="critical", trained=4096, base=500_000) == 500_000
+    assert base_for(2048, rule="critical", trained=4096) == 10_000

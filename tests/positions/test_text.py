@@ -1,7 +1,8 @@
-"""Positions of a text: their promises over all the shapes that batches take."""
+"""Positions of a text: counted, packed, padded, skipped, perturbed; what they promise over all shapes of batches."""
 
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from posenc import ALiBi, RoPE, T5Bias, attention, positions
 from posenc.bias import FIRE
 from posenc.call import prepare_call
+from posenc.positions import Image, Video, checking, grid, packed, padded, skipped
 from tests.samples import bounded
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
@@ -117,3 +119,125 @@ def test_abacus_compiles():
     for tokens in (torch.tensor([1, 1, 0]), torch.tensor([0, 1, 1, 1, 0, 1])):
         digits = torch.tensor([1])
         assert torch.equal(compiled(tokens, digits), positions.abacus(tokens, digits))
+
+
+# Rows of different contents, padded into a batch or packed into a row.
+
+
+several = st.lists(st.integers(0, 6), min_size=1, max_size=4)
+
+
+@bounded
+@given(several, st.sampled_from(["left", "right"]), st.booleans())
+def test_padded_rows_come_back(sizes, side, coordinates):
+    rows = [grid(n, 2)[:n] + 3 if coordinates and n else torch.zeros(n, *[2] * coordinates).long() for n in sizes]
+    filled, mask = padded(rows, side=side)
+    assert filled.shape[:2] == mask.shape == (len(rows), max(sizes))
+    assert not filled[~mask].any(), "padding is at 0"
+    for row, got, here in zip(rows, filled, mask, strict=True):
+        assert torch.equal(got[here], row)
+        padding = here if side == "left" else here.flip(0)
+        assert torch.equal(padding, padding.sort().values), f"padding lies on the {side}"
+
+
+@bounded
+@given(several)
+def test_packed_documents(sizes):
+    documents = [torch.arange(n) for n in sizes]
+    row, segments = packed(documents)
+    assert row.tolist() == [p for n in sizes for p in range(n)]
+    assert segments.tolist() == [i for i, n in enumerate(sizes) for _ in range(n)]
+
+
+def test_packed_grids():
+    row, segments = packed([grid(2, 3), grid(1, 2)])
+    assert row.tolist() == [*grid(2, 3).tolist(), [0, 0], [0, 1]]
+    assert segments.tolist() == [0] * 6 + [1] * 2
+
+
+def test_rows_of_two_dtypes_keep_their_positions():
+    counted, measured = torch.arange(3), torch.tensor([0.5, 1.5])
+    assert padded([counted, measured])[0].tolist() == [[0.0, 1.0, 2.0], [0.0, 0.5, 1.5]]
+    assert packed([counted.int(), counted + 2**40])[0].tolist() == [0, 1, 2, 2**40, 2**40 + 1, 2**40 + 2]
+
+
+# Builders of positions: counts of any kind, and sizes that stay open where they are traced.
+
+
+def test_counts_of_numpy_and_of_tensors():
+    three, pair = numpy.int64(3), torch.tensor([2, 3])
+    assert torch.equal(grid(*pair), grid(2, 3))
+    assert torch.equal(grid(three, numpy.int32(2)), grid(3, 2))
+    assert torch.equal(positions.after(three, three), torch.arange(3, 6))
+    assert torch.equal(positions.centred(grid(2, 3), pair), positions.centred(grid(2, 3), (2, 3)))
+    assert torch.equal(
+        positions.cropped(grid(2, 3), pair, numpy.float32(0.5)), positions.cropped(grid(2, 3), (2, 3), 0.5)
+    )
+    assert torch.equal(positions.seconds(three, torch.tensor(2.0)), positions.seconds(3, 2.0))
+    parts = [Image(*pair), Video(three, 1, 1, torch.tensor(0.5), between=numpy.array([1, 2]))]
+    expected = positions.stream([Image(2, 3), Video(3, 1, 1, 0.5, between=(1, 2))], family="qwen3-vl")
+    assert torch.equal(positions.stream(parts, family="qwen3-vl"), expected)
+
+
+class Builds(torch.nn.Module):
+    """What a model may build of the sizes of its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        here = positions.after(0, x.shape[1])
+        checking.check("here", here, x.shape[1], x.shape[0])
+        there = checking.wide(positions.from_mask(x[..., 0] > 0))
+        lost = checking.has_no_position(positions.on_all_axes(there, 2), axes=2)
+        return x + (here + checking.span(there) + lost)[..., None]
+
+
+def test_sizes_stay_open_where_they_are_traced():
+    tokens, x = torch.export.Dim("tokens"), torch.randn(2, 9, 3)
+    exported = torch.export.export(Builds(), (x,), dynamic_shapes=({1: tokens},)).module()
+    compiled = torch.compile(Builds(), fullgraph=True, backend="eager", dynamic=True)
+    for result in (exported, compiled):
+        for length in (9, 13):
+            x = torch.randn(2, length, 3)
+            assert torch.equal(result(x), Builds()(x))
+
+
+# PoSE's positions: draws reach all their bounds; one row and a generator.
+
+
+def test_draws_reach_all_their_bounds() -> None:
+    result = skipped(4, 6, text_length=5, batch=400, generator=torch.Generator().manual_seed(0))
+    gaps = result.positions.diff(dim=-1)
+    assert {tuple(row) for row in gaps.tolist()} == {
+        (1, 1, 1),
+        *((g, 1, 1) for g in (2, 3)),
+        *((1, g, 1) for g in (2, 3)),
+    }
+    assert (result.positions[:, 0] == 0).all()
+    assert set(result.tokens[:, -1].tolist()) == {3, 4}
+
+
+def test_one_row_and_a_generator() -> None:
+    first, second = (skipped(16, 64, text_length=80, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    assert first.positions.shape == first.tokens.shape == (16,)
+    assert torch.equal(first.positions, second.positions)
+    with pytest.raises(ValueError, match="tokens"):
+        skipped(9, 8)
+    with pytest.raises(ValueError, match="text_length"):
+        skipped(4, 8, text_length=3)
+
+
+# The mark of tokens without a place, in every dtype.
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
+def test_the_mark_is_exact(dtype):
+    marked = torch.tensor([[positions.NO_POSITION, 0], [positions.NO_POSITION + 200, 0], [0, 0]]).to(dtype)
+    assert marked[0, 0].item() == positions.NO_POSITION
+    assert checking.has_no_position(marked, axes=2).tolist() == [True, False, False]
+    assert checking.has_no_position(marked[:, 0], axes=1).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16], ids=str)
+def test_no_small_integer_is_the_mark(dtype):
+    """−2^31, cast to one of these, is 0."""
+    assert not checking.has_no_position(torch.zeros(3, 2, dtype=dtype), axes=2).any()
+    assert not checking.has_no_position(torch.zeros(3, dtype=dtype), axes=1).any()

@@ -1,15 +1,16 @@
-"""Gradients of learned frequencies where tokens stand far from 0: as near it, in every dtype."""
+"""Learned frequencies: gradients far from 0 as near it, and what FoPE, PoPE and GRAPE promise."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import RoPE, attention
+from posenc import RoPE, attention, explain_backend
 from posenc.frequencies import CLEX
 from posenc.layers import KVCache, SelfAttention
-from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, MixedRoPE
+from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, FoPE, LieRE, MixedRoPE, PoPE
 from posenc.score import CoPE
+from tests.samples import gap, qkv
 
 HEADS, WIDTH, TOKENS = 2, 16, 48
 LEARNED = {
@@ -104,3 +105,60 @@ def test_what_reads_rotated_queries_gets_them_where_they_stand():
         for out in (by_hand, attention(q, k, v, [grape, cope], q_pos=positions, k_pos=positions))
     )
     assert (got - expected).norm() < 1e-10 * expected.norm()
+
+
+# FoPE: RoPE where there is no noise, pairs that rest, and what learns.
+
+
+def test_without_noise_the_pairs_rotate_as_under_rope():
+    q, k, _ = qkv(2, 4, 9, head_dim=16, num_kv_heads=2)
+    fope, positions = FoPE(16, num_heads=4, original_length=64, num_kv_heads=2, noise=0.0), torch.arange(9) * 5
+    remaining = fope.series
+    assert remaining == 3
+    actual, expected = fope(q, k, positions, positions), RoPE(16)(q, k, positions, positions)
+    turning = [*range(remaining), *range(8, 8 + remaining)]
+    resting = [c for c in range(16) if c not in turning]
+    for got, rotated, before in zip(actual, expected, (q, k), strict=True):
+        assert gap(got[..., turning], rotated[..., turning]) < 1e-6
+        assert torch.equal(got[..., resting], before[..., resting])
+
+
+def test_coefficients_learn_only_where_asked():
+    for learned in (False, True):
+        fope = FoPE(16, num_heads=2, original_length=64, learned=learned)
+        assert {p.requires_grad for p in fope.parameters()} == {learned}
+        assert set(fope.state_dict()) == {"cos_coef", "sin_coef"}
+        q, k, v = qkv(1, 2, 5, head_dim=16)
+        out = attention(q.requires_grad_(), k, v, [fope])
+        out.sum().backward()
+        assert (fope.cos_coef.grad is not None) == learned
+
+
+# PoPE: what its width must not change, and strengths of large channels.
+
+
+def test_the_scale_is_of_the_given_width():
+    q, k, v = qkv(1, 2, 7, head_dim=16)
+    pope = PoPE(16, num_heads=2)
+    assert gap(attention(q, k, v, [pope]), attention(q, k, v, [pope], scale=0.25)) < 1e-6
+    assert explain_backend(q, k, v, [pope]).backend == explain_backend(q, k, v, []).backend == "sdpa"
+
+
+def test_strengths_of_large_channels():
+    """softplus(x) − x is e^−x: 1e-13 of x = 30 counts in float64, and PyTorch's own leaves out up to 2e-9."""
+    x, at = torch.tensor([[[[21.0, 25.0, 30.0, 35.0]]]], dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    features, _ = PoPE(4, num_heads=1).double()(x, x, at, at)
+    expected = x + (-x).exp().log1p()
+    assert ((features[..., :4] - expected) / expected).abs().max() < 1e-15
+
+
+# GRAPE-M: at first it is RoPE the other way round.
+
+
+def test_at_first_it_is_rope_at_negated_positions():
+    q, k, _ = qkv(2, 4, 7, num_kv_heads=2)
+    at = torch.arange(7) * 1000
+    for per_head in (False, True):
+        grape = GRAPEM(8, num_heads=4, num_kv_heads=2, per_head=per_head)
+        for got, expected in zip(grape(q, k, at, at), RoPE(8)(q, k, -at, -at), strict=True):
+            assert gap(got, expected) < 2e-3  # log frequencies are float32 parameters
