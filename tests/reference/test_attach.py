@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from posenc.hf.attach import attach
 from posenc.hf.families import ROTARY
-from tests.hf.attach.attached_families import LEARNED, Itself, calls_agree, decoder, itself, loss_falls, move
+from tests.hf.attach.smallest import LEARNED, Itself, calls_agree, decoder, itself, loss_falls, move
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)

@@ -18,7 +18,7 @@ from posenc import AxialRoPE, NTKAware, PositionInterpolation, YaRN
 from posenc.diffusion import MODELS as RECORDS
 from posenc.diffusion import AttachedPositions, attach, detach, dype, riflex
 from posenc.diffusion.models import TRANSFORMERS, Model
-from posenc.frequencies import DyPE, identify_k
+from posenc.frequencies import DyPE
 from tests.samples import gap
 
 pytestmark = pytest.mark.reference
@@ -491,13 +491,6 @@ def test_attached_positions_reach_beyond_the_models_table() -> None:
     assert output(attach(wan), long).isfinite().all()
 
 
-def test_periods_are_those_of_the_records() -> None:
-    for name, expected in {"wan": (6, 51), "hunyuan-video": (4, 50), "cogvideox": (2, 20)}.items():
-        record = RECORDS[name]  # type: ignore[index]
-        assert record.repeats == expected
-        assert identify_k(record.axes_dims[0], cast(float, record.base), expected[1]) == expected
-
-
 def test_wrappers_are_understood_or_refused_with_what_to_pass() -> None:
     peft = pytest.importorskip("peft")
     model, inputs = built(tiny.flux)
@@ -678,7 +671,8 @@ def test_what_is_refused() -> None:
 def test_every_class_that_a_record_names_is_tried_here() -> None:
     tried = {TRANSFORMERS_OF.get(type(built(make)[0]).__name__, type(built(make)[0]).__name__) for make in MODELS}
     # of the modules of FluxTransformer2DModel and of WanTransformer3DModel
-    tried |= {"ChromaTransformer2DModel", "WanAnimateTransformer3DModel"}
+    tried |= {"ChromaTransformer2DModel", "WanAnimateTransformer3DModel", "WanVACETransformer3DModel"}
+    tried |= {"SanaVideoTransformer3DModel"}
     added = {name for name, title in TRANSFORMERS.items() if RECORDS[title].transformers[name].adds({
         "use_rotary_positional_embeddings": True})}  # fmt: skip
     controlnets = {name for name in TRANSFORMERS if "ControlNet" in name}

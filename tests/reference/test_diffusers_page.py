@@ -18,7 +18,7 @@ pytestmark = pytest.mark.reference
 pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
 
-from posenc.diffusion import attach, detach, dype, riflex  # noqa: E402
+from posenc.diffusion import attach, detach, dype  # noqa: E402
 from tests.reference.tiny_diffusers import randomized  # noqa: E402
 from tests.test_documentation import HOWTO, run_blocks  # noqa: E402
 
@@ -123,19 +123,3 @@ def test_offloaded_models_are_attached_to_in_either_order(attached_first: bool) 
     assert (flux("", **size).images - before).abs().max() > 1e-4
     detach(flux.transformer)
     assert torch.equal(flux("", **size).images, before)
-
-
-def test_riflex_changes_videos_that_pass_the_period_alone() -> None:
-    torch.manual_seed(0)
-    wan = tiny_wan()
-    frames = (81, 161, 241)
-    before = [wan("", num_frames=count).frames for count in frames]
-    assert [video.shape[2] for video in before] == [21, 41, 61]
-    attach(wan.transformer, riflex(6, repeats_at=51))
-    after = [wan("", num_frames=count).frames for count in frames]
-    assert torch.equal(before[0], after[0])
-    assert torch.equal(before[1], after[1])
-    assert (before[2] - after[2]).abs().max() > 1e-4
-    assert torch.equal(wan("", num_frames=81).frames, after[0])
-    detach(wan.transformer)
-    assert torch.equal(wan("", num_frames=241).frames, before[2])

@@ -19,8 +19,7 @@ from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.attach.scaling_methods import scaled_rope
 from posenc.hf.extend.folder import with_both_versions
 from posenc.hf.families import ROTARY
-from tests.hf.attach.attached_families import decoder, tokens
-from tests.hf.attach.smallest import built
+from tests.hf.attach.smallest import built, decoder, tokens
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)

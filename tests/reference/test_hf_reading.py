@@ -6,13 +6,14 @@ Also the records of models without a rotation (`posenc.hf.families`), compared w
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 from typing import Any
 
 import pytest
 
-from posenc.hf import read_rope
+from posenc.hf import convert_config, read_rope
 from posenc.hf.families import NON_ROTARY, ROTATIONS
 from posenc.hf.families.family import FULL
 from posenc.hf.families.position_schemes import (
@@ -28,11 +29,15 @@ from posenc.hf.families.position_schemes import (
 )
 
 pytest.importorskip("transformers")
+import transformers
 
+from tests.golden import configs
+from tests.hf.extend.ten_models import PUBLISHED
 from tests.hf.transformers_models import model_of, rotary_module, transformers_frequencies
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
+
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 4096}
 LINEAR = {"factor": 4.0, "rope_type": "linear"}
 
@@ -121,3 +126,33 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
 def test_our_reading_of_these_configurations_is_reported() -> None:
     read = read_rope({"model_type": "solar_open", "rope_parameters": {FULL: {"rope_type": "default"}}})
     assert "rope_parameters" in {finding.key for finding in read.findings}
+
+
+# Configs that `posenc extend --config-only` and `posenc convert` write, opened by transformers.
+
+
+def meaning(config: dict[str, Any]) -> Any:
+    """What transformers reads of the rotation; "type" repeats rope_type, and a share of 1 says nothing."""
+
+    def simplified(block: Any) -> Any:
+        if not isinstance(block, dict):
+            return block
+        return {
+            key: simplified(value)
+            for key, value in block.items()
+            if key != "type" and (key, value) != ("partial_rotary_factor", 1.0)
+        }
+
+    copied = json.loads(json.dumps(config))
+    return simplified(transformers.AutoConfig.for_model(**copied).get_text_config().to_dict().get("rope_parameters"))
+
+
+@pytest.mark.parametrize("spelling", ["both", "v5"])
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_converted_configs_are_read_alike(model: str, spelling: str) -> None:
+    config = next(line["config"] for line in configs("published_configs") if line["model"] == model)
+    try:
+        before, converted = meaning(config), convert_config(config, spelling).config
+    except (ValueError, KeyError) as error:  # transformers does not have the model type, or nothing can be converted
+        pytest.skip(str(error)[:80])
+    assert meaning(converted) == before

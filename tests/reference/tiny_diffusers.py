@@ -267,26 +267,6 @@ def chrono_edit() -> tuple[nn.Module, Inputs]:
     return model, {**inputs, "encoder_hidden_states": torch.randn(1, 4, 16)}
 
 
-def wan_vace() -> tuple[nn.Module, Inputs]:
-    model = diffusers.WanVACETransformer3DModel(
-        num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=16, ffn_dim=32,
-        num_layers=1, vace_layers=[0], vace_in_channels=4,
-    )  # fmt: skip
-    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 3, 8, 10), "timestep": torch.tensor([5])}
-    return model, {
-        **inputs, "encoder_hidden_states": torch.randn(1, 4, 16), "control_hidden_states": torch.randn(1, 4, 3, 8, 10),
-    }  # fmt: skip
-
-
-def sana_video() -> tuple[nn.Module, Inputs]:
-    model = diffusers.SanaVideoTransformer3DModel(
-        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1,
-        num_cross_attention_heads=2, cross_attention_head_dim=12, cross_attention_dim=24, caption_channels=16,
-    )  # fmt: skip
-    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 3, 8, 10), "timestep": torch.tensor([5])}
-    return model, {**inputs, "encoder_hidden_states": torch.randn(1, 4, 16)}
-
-
 def hunyuan_video_1_5() -> tuple[nn.Module, Inputs]:
     model = diffusers.HunyuanVideo15Transformer3DModel(
         in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=16, num_layers=1, num_refiner_layers=1,
@@ -672,7 +652,7 @@ def cosmos_3() -> tuple[nn.Module, Inputs]:
 
 MODELS: tuple[Make, ...] = (
     flux, flux_2, flux_3, krea_2, bria, bria_fibo, ovis_image, longcat_image, qwen_image, qwen_image_layered,
-    qwen_image_2_1, nucleus_image, wan, wan_vace, skyreels_v2, chrono_edit, sana_video, hunyuan_video,
+    qwen_image_2_1, nucleus_image, wan, skyreels_v2, chrono_edit, hunyuan_video,
     hunyuan_video_1_5, framepack, motif_video, hunyuan_image, hunyuan_dit, lumina_2, z_image, cogview_4, glm_image,
     cosmos, kandinsky_5, easyanimate, cogvideox, cogvideox_1_5, minimax_h3, ideogram_4, mochi, ltx, ltx_2, ltx_2_split,
     hidream, prx, ernie_image, bria_fibo_2, joyimage, joyimage_plus, lumina_next, omnigen, anyflow, anyflow_far, helios,
