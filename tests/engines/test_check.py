@@ -58,12 +58,6 @@ def test_off_refused_ended_and_not_run(own_process: None) -> None:
     assert (cells["longrope"].state, cells["longrope"].text) == ("off", "rows of 1 numbers where 32 are right")
 
 
-def test_layers_of_two_kinds_are_both_asked() -> None:
-    questions = [case for case in cases() if case.model == "gemma4_text"]
-    _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=questions)
-    assert [cell.state for cell in cells] == ["right", "right"]  # the share alone, and with a factor
-
-
 def test_mrope_that_is_wrong_and_models_that_transformers_does_not_run_are_cells() -> None:
     questions = [case for case in cases() if case.row == "M-RoPE on text: yarn"]
     _, cells, _ = run_check([f"{FAKE}:OFF"], questions=questions, remedies=True)
@@ -121,14 +115,6 @@ def test_every_adapter_can_be_imported_without_its_engine() -> None:
         assert adapter.name == name
         assert adapter.requirement.startswith("pip install")
         assert adapter.models == () or set(adapter.models) <= {case.model for case in cases()}
-
-
-def test_names_that_are_not_known(tmp_path: Path) -> None:
-    for name, words in (("vlm", "must be one of"), ("no.py:A", "file that exists"), (f"{FAKE}:cases", "instance of")):
-        with pytest.raises(ValueError, match=words):
-            load_adapter(name)
-    with pytest.raises(ValueError, match="--rope must be"):
-        run_check([f"{FAKE}:RIGHT"], rows=["yarm"])
 
 
 def test_an_adapter_from_the_page(tmp_path: Path) -> None:

@@ -103,14 +103,6 @@ def test_a_server_that_refuses_everything_and_one_that_is_not_there() -> None:
         Endpoint("file:///etc/passwd")
 
 
-def test_the_report() -> None:
-    outcome = run_probe(Rule(right_until=ORIGINAL, declares=LENGTH))
-    text = str(outcome)
-    assert "context length      16,384 tokens" in text
-    assert "FAULT  worse beyond 4,096 tokens" in text
-    assert json.loads(outcome.json())["faults"] == outcome.faults
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": LENGTH, "rope_theta": 1e4}
     block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks.engines import reference_formulas as authors
-from benchmarks.engines.__main__ import main
 from benchmarks.engines.cases import Case, cases
 from benchmarks.engines.check import (
-    Cell,
     DisputedError,
     difference,
-    disputes,
     frequencies,
     reference_answers,
-    reference_names,
     run_check,
 )
-from benchmarks.engines.reference_formulas import AuthorsAnswer, authors_answer
 
 from tests.golden import load
 
@@ -86,13 +79,6 @@ def test_a_mistake_that_posenc_and_transformers_share_is_disputed(monkeypatch: p
                 frequencies(named(case).config, named(case).length)
 
 
-def test_the_authors_formulas_import_nothing_of_posenc() -> None:
-    tree = ast.parse(Path(authors.__file__).read_text(encoding="utf-8"))
-    imports = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    imports += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    assert sorted(map(str, imports)) == ["__future__", "collections.abc", "math", "typing"]
-
-
 @pytest.mark.parametrize("name", ["RIGHT", "OFF"])
 def test_a_disputed_cell_names_whose_answer_the_engine_gives(name: str) -> None:
     questions = [case for case in cases() if case.row == DISPUTED and case.spelling == "v5" and case.model == "llama"]
@@ -103,31 +89,3 @@ def test_a_disputed_cell_names_whose_answer_the_engine_gives(name: str) -> None:
         "the gain is 1.13862944 in posenc, 1.13862944 in transformers, 1.09801101 in deepseek-ai/DeepSeek-VL2; "
         f"this engine: {whose}"
     )
-
-
-def test_the_command_shows_all_values_and_names_the_references(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = tmp_path / "record.jsonl"
-    case = "llama/yarn: one of mscale and mscale_all_dim/v5/256/1024"
-    text = "the gain is 1.2 in posenc, 1.2 in transformers, 1.1 in deepseek-ai/DeepSeek-VL2; this engine: as in posenc"
-    cell = Cell("right", "1.0", case, "disputed", text=text)
-    assert disputes([cell]) == [f"{cell.row} in right is disputed: {text}"]
-    line = ["--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor", "--out", str(record)]
-    assert main([*line, "--json"]) == 1
-    references = json.loads(capsys.readouterr().out)["references"]
-    assert references["llama/yarn: attention_factor/v5/256/1024"] == ["posenc", "transformers", "jquesnelle/yarn"]
-    assert reference_names(named("stablelm/partial/v5/256/1024"))[2:] == ("EleutherAI/gpt-neox",)
-
-
-def test_a_config_that_the_authors_code_cannot_read_has_two_references() -> None:
-    llama = named("llama/yarn/v5/256/1024").config
-    block = llama["rope_parameters"]
-    assert isinstance(authors_answer(llama, 1024), AuthorsAnswer)
-    for config in (
-        {**llama, "model_type": "gptj"},
-        {**llama, "rope_parameters": {key: value for key, value in block.items() if key != "factor"}},
-        {**llama, "rope_parameters": {**block, "rope_type": "unheard"}},
-        {**llama, "rope_parameters": {**block, "truncate": False, "beta_fast": 1e6}},
-    ):
-        assert authors_answer(config, 1024) is None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from benchmarks.engines.cases import Case, cases
 from benchmarks.engines.check import RIGHT, Cell, committed, frequencies, read_record, run_check
-from benchmarks.engines.remedies import as_flag, changes
+from benchmarks.engines.remedies import changes
 from benchmarks.engines.table import tried
-from guide.engine_page import remedies_of
 
 from posenc.hf.serving.table import engine_result
 
@@ -23,11 +20,6 @@ WRONG = ("off", "ignored", "refused")
 
 def case_of(name: str) -> Case:
     return next(case for case in cases() if case.name == name)
-
-
-def whats(engine: str, name: str) -> list[str]:
-    case = case_of(name)
-    return [change.what for change in changes(engine, case, frequencies(case.config, case.length))]
 
 
 def of(name: str, case: str) -> Cell:
@@ -91,41 +83,6 @@ def test_changed_types_have_the_frequencies_of_the_case() -> None:
             assert gain == pytest.approx(truth["all"][1], rel=1e-6), (name, change.what)
 
 
-def test_the_gain_that_two_lengths_make() -> None:
-    """mlx-lm 0.32.2 and exllamav3 1.6.5: sqrt(1 + ln(D / L) / ln L)."""
-    case = case_of("llama/yarn: truncate false/v5/256/1024")
-    truth = frequencies(case.config, case.length)
-    change = next(change for change in changes("mlx_lm", case, truth) if "by original_max" in change.what)
-    declared = change.config["max_position_embeddings"]
-    original = change.config["rope_scaling"]["original_max_position_embeddings"]
-    assert math.sqrt(1 + math.log(declared / original) / math.log(original)) == pytest.approx(truth["all"][1], rel=1e-4)
-
-
-def test_flags_of_engines() -> None:
-    case = case_of("llama/yarn: attention_factor/v4/256/1024")
-    truth = frequencies(case.config, case.length)
-    flags = next(change for change in changes("llama_cpp_converter", case, truth) if change.how == "flag")
-    line = " ".join(flags.flags)
-    assert line.startswith("--rope-scaling yarn --rope-freq-base 10000 --rope-freq-scale 0.25 --yarn-orig-ctx 256")
-    assert line.endswith(f"--override-kv llama.rope.scaling.attn_factor=float:{1 / (0.1 * math.log(4) + 1):.9g}")
-    added = next(change for change in changes("sglang", case, truth) if change.what.startswith("attn_factor"))
-    flag = as_flag("sglang", added, case)
-    assert flag is not None
-    assert flag.config == case.config
-    assert flag.flags[0] == "--json-model-override-args"
-    overrides = json.loads(flag.flags[1])
-    assert "rope_scaling" not in overrides
-    assert overrides["rope_parameters"]["attn_factor"] == pytest.approx(1 / (0.1 * math.log(4) + 1))
-    assert as_flag("mlx_lm", added, case) is None
-    assert "serve at most the original length" in whats("vllm", "phi3/longrope/v4/256/128")
-    assert "serve at most the original length" not in whats("vllm", "phi3/longrope/v4/256/1024")
-    sections = whats("vllm", "qwen2_5_vl/M-RoPE on text: yarn/nested v5/256/1024")
-    assert "beta_fast 128 and beta_slow 4, four times the case's, in vLLM only" in sections
-    assert not any("longrope" in what for what in sections), "vLLM's LongRoPE has no sections"
-    assert whats("vllm", "llama/yarn/v5/256/1024")[-1].startswith("posenc's plug-in")
-    assert whats("torchtune", "llama/yarn/v5/256/1024") == []
-
-
 # ---------------------------------------------------------------------------------------------------------- the records
 
 
@@ -150,11 +107,6 @@ def test_every_wrong_cell_has_a_remedy_that_was_run_or_none_that_helps() -> None
             assert states.count("right") == 1
             assert remedy["gap"] <= RIGHT[measures[cell[:2]]], cell.case
             assert remedy.get("keys") or remedy.get("flags"), cell.case
-
-
-def test_the_page_names_a_remedy_where_there_is_one() -> None:
-    for cell in wrong_cells():
-        assert bool(remedies_of([cell])) == ((cell.remedy or {})["how"] != "none"), cell.case
 
 
 def test_the_advice_says_the_same() -> None:

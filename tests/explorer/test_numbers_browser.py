@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from posenc.hf import PRESETS, read_rope
 from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.config.rotation import text_rope
 from tests.explorer.drawn import bias_of, scaling_of, scaling_options
+from tests.fuzz.draw import Draw
 from tests.hf.checkpoints import CHECKPOINTS
 
 pytestmark = pytest.mark.browser
@@ -54,11 +54,11 @@ def test_the_page_knows_every_scaling(ask: Page) -> None:
 
 @pytest.mark.parametrize("name", SCALINGS)
 def test_frequencies_under_a_scaling(ask: Page, name: str) -> None:
-    draw = Random(name)
+    draw = Draw(sum(map(ord, name)))
     for _ in range(2 if name == "CLEX" else 8):
-        dim, base = 2 * draw.randint(2, 64), 10 ** draw.uniform(1.5, 8)
+        dim, base = 2 * draw.integer(2, 64), 10 ** draw.number(1.5, 8)
         options = scaling_options(name, dim // 2, draw)
-        length = draw.choice([None, round(options.get("original_length", 4096) * draw.uniform(0.5, 9))])
+        length = draw.choice([None, round(options.get("original_length", 4096) * draw.number(0.5, 9))])
         expected = RoPE(dim, base=base, scaling=scaling_of(name, options, dim // 2)).spectrum(length)
         keywords = {"dim": dim, "base": base, "length": length, "scalings": [{"name": name, **options}]}
         actual = ask("return numbers.spectrum(o)", keywords)
@@ -67,7 +67,7 @@ def test_frequencies_under_a_scaling(ask: Page, name: str) -> None:
 
 
 def test_scalings_compose(ask: Page) -> None:
-    draw = Random(0)
+    draw = Draw(0)
     parts = [
         (name, scaling_options(name, 32, draw)) for name in ("YaRN", "Resonance", "Clipped", "PositionInterpolation")
     ]
@@ -81,11 +81,11 @@ def test_scalings_compose(ask: Page) -> None:
 
 @pytest.mark.parametrize("name", BIASES)
 def test_biases(ask: Page, name: str) -> None:
-    draw = Random(name)
+    draw = Draw(sum(map(ord, name)))
     for _ in range(6):
-        heads, query = draw.randint(1, 9), draw.randint(0, 4000)
+        heads, query = draw.integer(1, 9), draw.integer(0, 4000)
         bias, options = bias_of(name, heads, draw)
-        keys = sorted({max(0, query - draw.randint(0, 3000)) for _ in range(20)} | {query, query + 3})
+        keys = sorted({max(0, query - draw.integer(0, 3000)) for _ in range(20)} | {query, query + 3})
         with torch.no_grad():
             expected = bias(torch.tensor([float(query)]).double(), torch.tensor(keys).double())[..., 0, :]
         keywords = {"name": name, "options": options, "heads": heads, "query": query, "keys": keys}
@@ -98,7 +98,7 @@ def test_biases(ask: Page, name: str) -> None:
 
 
 def test_scores_of_a_list(ask: Page) -> None:
-    draw = Random(1)
+    draw = Draw(1)
     options = scaling_options("YaRN", 16, draw)
     rope, alibi, kerple = (
         RoPE(32, scaling=scaling_of("YaRN", options, 16)),
@@ -149,9 +149,9 @@ def test_attention_by_content(ask: Page, seed: int) -> None:
 
 
 def test_errors_of_angles(ask: Page) -> None:
-    draw = Random(2)
+    draw = Draw(2)
     theta = RoPE(64, base=5e5).spectrum().theta
-    positions = sorted({round(2 ** draw.uniform(0, 24)) for _ in range(60)})
+    positions = sorted({round(2 ** draw.number(0, 24)) for _ in range(60)})
     p = torch.tensor(positions)
     script = "return o.positions.map(p => o.theta.map(t => numbers.angleError(p, t, o.dtype)))"
     for name, dtype in DTYPES.items():

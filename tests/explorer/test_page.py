@@ -67,12 +67,6 @@ def test_given_configurations_are_shown_as_posenc_reads_them(explorer: Path) -> 
     assert "rope_scaling.factor" in broken["error"]
 
 
-def test_a_page_in_a_site_leads_back_to_it() -> None:
-    text = page([], home="../index.html")
-    assert '<a href="../index.html">' in text
-    assert "<a href=" not in page([])
-
-
 def test_a_link_with_a_view_opens_the_explorer_of_the_site(tmp_path: Path) -> None:
     chapter = Path(__file__).parents[2] / "docs" / "learn" / "01-order.md"
     text = "[this](../explorer.md#view=biases&heads=4), [about it](../explorer.md#links-to-a-view)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -10,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import LongRoPE, RoPE
 from posenc.search import START_TOKENS, Candidate, Settings, search
+from posenc.search.space import Space, seeds
 from tests.golden import config, load, names
 from tests.samples import bounded, mostly_slow
 
@@ -86,15 +87,6 @@ def test_every_candidate_is_in_bounds_on_the_grid_and_new(pairs, factor, seed):
         assert start in (0, 2, 8)
 
 
-def test_the_seeds_come_first():
-    seen = []
-    search(lambda c: seen.append(c.factors) or 0.0, **OPTIONS)
-    assert seen[0] == (4.0,) * 8
-    assert seen[1][0] == 1.0
-    assert seen[1][-1] == 4.0
-    assert seen[2][0] == 1.0
-
-
 @pytest.mark.parametrize("expected", [0, 20, 256])
 def test_start_tokens_are_found(expected):
     target = [1 + 7 * (j / 15) ** 2 for j in range(16)]
@@ -153,14 +145,6 @@ def test_it_ends_once_everything_has_been_tried(pairs, factor, step, start_token
     assert len(result.curve) <= 41
 
 
-def test_it_ends_with_its_budget_otherwise():
-    result = search(distance, **OPTIONS)
-    assert not result.exhausted
-    assert result.evaluations == len(result.log) == 16 + 6 * 12
-    assert result.fitness == min(evaluation.fitness for evaluation in result.log)
-    assert result.curve[-1] == result.fitness
-
-
 @pytest.mark.parametrize("settings", [
     Settings(population=1, parents=1, mutations=1, crossovers=0, generations=30),
     Settings(population=2, parents=1, mutations=0, crossovers=1, generations=30),
@@ -171,24 +155,12 @@ def test_the_smallest_evolutions(settings):
     assert result.evaluations == settings.population + settings.generations * (settings.mutations + settings.crossovers)
 
 
-def test_a_flat_objective_gives_the_first_of_its_equals():
-    result = search(lambda c: 1.0, **OPTIONS)
-    assert result.factors == (4.0,) * 8
-    assert result.curve == (1.0,) * 7
-
-
 def test_progress_is_reported_after_every_generation():
     reports = []
     result = search(distance, **OPTIONS, progress=reports.append)
     assert [p.generation for p in reports] == list(range(7))
     assert reports[-1].evaluations == result.evaluations
     assert [p.fitness for p in reports] == list(result.curve)
-
-
-def test_what_it_finds_goes_into_longrope():
-    result = search(distance, **OPTIONS)
-    scaling = LongRoPE([1.0] * 8, result.factors, original_length=512, factor=4.0, start_tokens=result.start_tokens)
-    assert RoPE(16, scaling=scaling).spectrum(2048).theta.shape == (8,)
 
 
 @pytest.mark.parametrize(
@@ -239,3 +211,60 @@ def test_refusals_name_the_argument(options, words):
 def test_settings_out_of_range(options, words):
     with pytest.raises(ValueError, match=words):
         Settings(**options)
+
+
+# The grid of candidates, and the methods that a search starts from.
+
+
+def test_the_size_is_the_number_of_candidates():
+    space = Space(3, 1.04, 0.01, (0, 8))
+    factors = [1.0, 1.01, 1.02, 1.03, 1.04]
+    every = {Candidate(f, n) for f in itertools.combinations_with_replacement(factors, 3) for n in (0, 8)}
+    assert space.size == len(every)
+    results = [space.nearest([0.0] * 3, 0)]
+    while (free := space.next_free(results[-1], results)) is not None:
+        results.append(free)
+    assert len(results) == len(every)
+    assert set(results) == every
+
+
+@bounded
+@given(
+    logs=st.lists(st.floats(-3, 9), min_size=1, max_size=12),
+    limit=st.floats(1.0, 700.0),
+    step=st.sampled_from([0.01, 0.05, 0.3]),
+)
+def test_the_nearest_candidate(logs, limit, step):
+    space = Space(len(logs), limit, step, (0,))
+    factors, _ = space.nearest(logs, 0)
+    assert list(factors) == sorted(factors)
+    assert factors[0] >= 1
+    assert factors[-1] <= limit + 1e-9
+    for factor, log in zip(factors, sorted(logs), strict=True):
+        level = (factor - 1) / step
+        assert abs(level - round(level)) < 1e-6
+        inside = min(max(math.exp(log), 1.0), 1 + space.top * step)
+        assert abs(factor - inside) <= step / 2 + 1e-9
+
+
+def test_a_candidate_is_its_own_nearest():
+    space = Space(5, 640.0, 0.01, (0,))
+    for factors in [(1.0, 1.01, 1.02, 1.1, 1.11), (7.77, 99.99, 512.34, 639.99, 640.0)]:
+        assert space.nearest([math.log(f) for f in factors], 0).factors == factors
+
+
+def test_seeds_are_the_formulas_of_the_methods():
+    pairs, base, length, factor = 32, 10_000.0, 2048, 8.0
+    result = seeds(pairs, base, length, factor)
+    assert list(result) == ["PI", "NTK", "YaRN"]
+    assert result["PI"] == pytest.approx([math.log(factor)] * pairs)
+    assert result["NTK"] == pytest.approx([2 * j / (2 * pairs - 2) * math.log(factor) for j in range(pairs)], abs=1e-12)
+
+    def index(turns):
+        return 2 * pairs * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = math.floor(index(32)), math.ceil(index(1))
+    ramp = [min(max((j - low) / (high - low), 0), 1) for j in range(pairs)]
+    assert result["YaRN"] == pytest.approx([-math.log(r / factor + 1 - r) for r in ramp], abs=1e-12)
+    assert result["YaRN"][0] == 0
+    assert result["YaRN"][-1] == pytest.approx(math.log(factor))
