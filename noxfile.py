@@ -20,9 +20,9 @@ PYTHONS = [match[1] for text in PROJECT["classifiers"] if (match := re.search(r"
 PINNED = ("-c", "constraints.txt")
 # The parts that need torch alone, whose share of lines is measured.
 CORE = [f"tests/{part}" for part in (
-    "test_arguments.py", "test_catalogue.py", "test_causal_only.py", "test_conformance.py", "test_refusals.py",
+    "test_arguments.py", "test_catalogue.py", "test_conformance.py", "test_refusals.py",
     "test_figures.py", "test_functional.py", "test_magnitudes.py", "test_factory_kwargs.py",
-    "test_recommend.py", "test_schedule.py", "test_without_float64.py", "backends", "bias", "embedding", "explorer",
+    "test_recommend.py", "test_schedule.py", "backends", "bias", "embedding", "explorer",
     "frequencies", "fuzz/test_attention.py", "fuzz/test_each_encoding.py", "golden", "layers", "positions", "rotary",
     "score", "search", "weight",
 )]  # fmt: skip

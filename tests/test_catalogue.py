@@ -21,6 +21,7 @@ from posenc import (
     list_encodings,
     parse_encodings,
 )
+from posenc.bias import Sandwich
 from posenc.catalogue import CATALOGUE, SHAPE, find
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
@@ -29,7 +30,7 @@ from posenc.entry import READS
 from posenc.hf.config.encoding_spec import encoding_specs
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.specs import Shape, build_encodings
-from posenc.score import Shaw
+from posenc.score import Shaw, XPos
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
 INSTANCES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
@@ -250,3 +251,25 @@ def test_stored_sharing_outlives_the_catalogues() -> None:
     lines = encoding_specs([{"name": "fire", "shared": True}, {"name": "kerple"}], shape)
     assert [line["shared"] for line in lines] == [True, False]
     assert encoding_info("fire").lengths(64) == {"threshold": 32}
+
+
+# Which encodings say that they have no meaning for keys after the query.
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [
+        (T5Bias(4), True),
+        (T5Bias(4, bidirectional=True), False),
+        (XPos(8), True),
+        (ForgetGate(16, num_heads=4), False),
+        (ForgetGate(16, num_heads=4, kind="rows"), True),
+        (ForgetGate(16, num_heads=4, kind="bidirectional"), False),
+        (ALiBi(4), False),
+        (Sandwich(4), False),
+        (Shaw(8, max_distance=4), False),
+    ],
+    ids=repr,
+)
+def test_said_of_each(encoding, expected):
+    assert encoding.causal_only is expected

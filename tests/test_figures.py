@@ -18,7 +18,6 @@ from posenc.catalogue.studies import studies
 from posenc.diffusion import rotation
 from posenc.figures import Bars, Curves, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
 from posenc.figures.named import NAMED, SHOWN
-from posenc.figures.svg import linear_ticks, log_ticks
 from posenc.figures.texts import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.frequencies import DyPE
 from posenc.positions import grid
@@ -67,18 +66,6 @@ def test_a_pair_rotates_by_its_frequency() -> None:
         for position, (x, y) in vectors.items():
             angle = int(position) * float(theta[pair])
             assert [x, y] == pytest.approx([math.cos(angle), math.sin(angle)], abs=1e-6)
-
-
-def test_the_angle_of_an_offset_is_the_same_everywhere() -> None:
-    shown = figure("rotation-offset")
-    assert isinstance(shown, Plane)
-    products = [
-        sum(a * b for a, b in zip(vectors["query"], vectors["key"], strict=True)) for vectors in shown.circles.values()
-    ]
-    assert products[0] == pytest.approx(products[1], abs=1e-6)
-    assert [f"{product:.3f}" for product in products] == [title.split(" = ")[1] for title in shown.circles]
-    first, second = (vectors["query"] for vectors in shown.circles.values())
-    assert math.dist(first, second) > 0.5, "both rotate"
 
 
 def test_alibis_matrix_is_what_attention_adds() -> None:
@@ -219,13 +206,6 @@ def test_slowdown_of_larger_pictures_is_that_of_the_scalings() -> None:
     assert unchanged == sorted(unchanged), "ever more pairs are as they were trained"
 
 
-def test_a_level_is_named_where_no_line_runs() -> None:
-    left = {"a": [(x / 10, 1.05) for x in range(30)] + [(10.0, 3.0)]}
-    root = ElementTree.fromstring(alone(Curves(left, "x", "y", "label", "caption", levels={"level": 1.0})))
-    anchors = {text.text: text.get("text-anchor") for text in root.iter(f"{SVG}text")}
-    assert anchors["level: 1"] == "end"
-
-
 @pytest.mark.parametrize("name", NAMED)
 def test_a_picture_says_what_is_to_be_seen_and_fits_a_telephone(name: str) -> None:
     shown = figure(name)
@@ -246,12 +226,6 @@ def test_a_picture_says_what_is_to_be_seen_and_fits_a_telephone(name: str) -> No
             assert float(text.attrib["x"]) + after < float(root.attrib["width"]) + 4, text.text
 
 
-def test_ticks_are_round_and_within_the_range() -> None:
-    assert linear_ticks(-1.375, 0) == [-1.0, -0.5, 0.0]
-    assert log_ticks([64, 128, 256]) == [64, 128, 256]
-    assert log_ticks(range(6, 200_000, 100)) == [10, 100, 1000, 10_000, 100_000]
-
-
 def test_bars_are_as_long_as_their_numbers() -> None:
     root = ElementTree.fromstring(alone(Bars(["a", "b"], {"x": [1.0, 0.25]}, "row", "label", "caption")))
     long, short = (float(bar.attrib["width"]) for bar in root.iter(f"{SVG}rect") if bar.get("class") == "bar")
@@ -259,23 +233,6 @@ def test_bars_are_as_long_as_their_numbers() -> None:
     for wrong in ([1.0], [1.0, -1.0]):
         with pytest.raises(ValueError, match="x"):
             Bars(["a", "b"], {"x": wrong}, "row", "label", "caption")
-
-
-def test_a_file_of_its_own_has_colours_legend_and_title(tmp_path: Path) -> None:
-    shown = figure("context-extension")
-    file, _ = save(shown, tmp_path / "a.svg")
-    root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
-    assert root.findtext(f"{SVG}title") == shown.caption
-    assert ".s0{stroke:#" in str(root.findtext(f"{SVG}style"))
-    assert isinstance(shown, Curves)
-    assert set(shown.series) <= {text.text for text in root.iter(f"{SVG}text")}
-    assert len(list(root.iter(f"{SVG}polyline"))) == len(shown.series)
-
-
-def test_larger_numbers_are_drawn_stronger() -> None:
-    root = ElementTree.fromstring(alone(Heat([[0.0, 1.0], [0.5, float("-inf")]], "a", "b", "label", "caption")))
-    squares = [float(rect.attrib["fill-opacity"]) for rect in root.iter(f"{SVG}rect") if "class" not in rect.attrib]
-    assert squares == [1.0, 0.5], "the smallest is left out, and what is not finite"
 
 
 def test_a_pdf(tmp_path: Path) -> None:

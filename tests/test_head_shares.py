@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from posenc import ALiBi, RoPE, T5Bias, attention, create_encoding, list_encodings
 from posenc.encoding import Encoding, HeadAxis
 from posenc.frequencies import MultiScale
+from posenc.heads import by_key_head
 from posenc.testing import Case
+from tests.samples import gap
 
 HEADS, KV_HEADS, WIDTH, TOKENS, BATCH = 12, 4, 8, 9, 2
 SIZES = {"num_heads": HEADS, "num_kv_heads": KV_HEADS, "head_dim": WIDTH, "dim": HEADS * WIDTH}
@@ -232,3 +235,45 @@ def test_scalings_with_bases_a_head() -> None:
     torch.testing.assert_close(full.heads(6, 9).spectrum().theta, full.spectrum().theta[6:9], rtol=0, atol=0)
     with pytest.raises(ValueError, match="cannot be cut"):
         RoPE(8, scaling=OwnBases()).heads(0, 1)
+
+
+# The product over shared key heads: its numbers, and that no key is copied once for each query head.
+
+
+SIZES_OF_HEADS = {"dim": 64, "num_heads": 32, "num_kv_heads": 8, "head_dim": 64, "max_length": 512, "train_length": 512}
+
+
+class Largest(TorchDispatchMode):
+    """How many numbers the largest new tensor has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.is_contiguous():
+            self.numbers = max(self.numbers, out.numel())
+        return out
+
+
+@pytest.mark.parametrize("group", [1, 3])
+def test_by_key_head(group):
+    rows, per_key_head = torch.randn(2, 2 * group, 4, 5), torch.randn(2, 2, 5, 6)
+    expected = rows @ per_key_head.repeat_interleave(group, 1)
+    assert gap(by_key_head(rows, per_key_head), expected) < 1e-5
+    assert gap(by_key_head(rows, per_key_head.flatten(0, 1)), expected) < 1e-5
+    assert gap(by_key_head(rows.mT.contiguous().mT, per_key_head), expected) < 1e-5
+    narrow = per_key_head.bfloat16()
+    assert gap(by_key_head(rows, narrow), by_key_head(rows, narrow.float())) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["alibi", "cope", "dape", "fox", "grape_a", "grape_ap", "path", "shaw"])
+def test_one_query_copies_no_key_for_each_head_of_its_group(name):
+    encodings, x = [create_encoding(name, **SIZES_OF_HEADS)], torch.randn(1, 512, 64)
+    q, (k, v) = torch.randn(1, 32, 1, 64), torch.randn(2, 1, 8, 512, 64)
+    with torch.no_grad():
+        token_states = [e.token_state(x) if hasattr(e, "token_state") else None for e in encodings]
+        with Largest() as largest:
+            attention(q, k, v, encodings, token_states=token_states, backend="dense")
+    assert largest.numbers <= 1.1 * k.numel()

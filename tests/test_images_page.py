@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from posenc.diffusion import MODELS, PRESETS, rotation
-from posenc.frequencies import identify_k
 
 PAGE = (Path(__file__).parents[1] / "docs" / "images.md").read_text(encoding="utf-8")
 OF_ALL_HEADS = {"ltx", "ltx-2"}
@@ -45,16 +44,6 @@ def test_widths_base_and_pairs_are_those_of_the_rotation(name: str) -> None:
         apart = int(re.findall(r"i \+ (\d+)", row[4])[0])
         assert rotation(name).layout == "half"
         assert apart == sum(widths) // 2, "pairs over all axes"
-
-
-def test_pairs_that_come_round_are_those_of_their_axes() -> None:
-    names = {"HunyuanVideo": "hunyuan-video", "CogVideoX 5B": "cogvideox", "Wan 2.1": "wan"}
-    rows = re.findall(r"^\| ([\w .]+) \|.*\| (\d), period (\d+)[ \w]* \|", PAGE, re.M)
-    assert {title for title, _, _ in rows} == set(names)
-    for title, k, period in rows:
-        released = MODELS[names[title]]
-        assert isinstance(released.base, float)
-        assert identify_k(released.axes_dims[0], released.base, int(period)) == (int(k), int(period)), title
 
 
 def table_of_classes() -> str:

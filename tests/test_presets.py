@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -197,21 +196,3 @@ def test_models_that_number_in_ways_of_their_own() -> None:
     assert latents([Text(1), Video(1, 1, 1)], model="mochi")[0].tolist() == [NO_POSITION] * 3
     assert region((8, 4), (30, 45)) == ((0, 15), (30, 30))
     assert latents([], model="flux-1").shape == (0, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("flux", "'flux-1' or 'flux-2' or 'flux-3'"),
-        ("FLUX.1-dev", "'flux-1'"),
-        ("black-forest-labs/FLUX.2-dev", "'flux-2'"),
-        ("Wan2.1", "'wan'"),
-        ("hunyuan_video", "'hunyuan-video'"),
-        ("cogvidox", "'cogvideox'"),
-        ("qwenimage", "'qwen-image'"),
-    ],
-)
-def test_nearly_right_names_are_told_the_right_one(name: str, meant: str) -> None:
-    for call in (lambda: preset(name, [Image(2, 2)]), lambda: latents([Image(2, 2)], model=name)):  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=f"did you mean {re.escape(meant)}"):
-            call()

@@ -17,7 +17,6 @@ yaml = pytest.importorskip("yaml", reason="needs the extra docs")
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = [form for form in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) if form.stem != "config"]
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -30,23 +29,6 @@ def steps(workflow: Path) -> list[dict[str, Any]]:
     return [step for job in read(workflow)["jobs"].values() for step in job.get("steps", ())]
 
 
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_say_when_they_run_and_what_they_may(workflow: Path) -> None:
-    result = read(workflow)
-    assert result[True], "on: is read as true in YAML 1.1"
-    assert result["permissions"] == {"contents": "read"}
-    for name, job in result["jobs"].items():
-        assert ("uses" in job) != ("runs-on" in job and "steps" in job), name
-        assert set([*job["needs"]] if isinstance(job.get("needs"), list) else job.get("needs", "").split()) <= set(
-            result["jobs"]
-        )
-        if "uses" in job:
-            assert (ROOT / job["uses"]).is_file()
-    for step in steps(workflow):
-        assert ("uses" in step) != ("run" in step)
-        assert "uses" not in step or re.fullmatch(r"[\w.-]+/[\w./-]+@[\w./]+", step["uses"])
-
-
 def test_workflows_run_sessions_that_there_are() -> None:
     sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", (ROOT / "noxfile.py").read_text(), re.M | re.DOTALL))
     matrix = read(ROOT / ".github" / "workflows" / "nightly.yml")["jobs"]["session"]["strategy"]["matrix"]["session"]
@@ -54,13 +36,6 @@ def test_workflows_run_sessions_that_there_are() -> None:
     runs = [shlex.split(line.partition(" -- ")[0]) for line in lines if line.startswith("nox -s")]
     named = [word for words in runs for word in words[2:]]
     assert {re.split(r"\W", name)[0] for name in [*named, *matrix]} == sessions
-
-
-def test_what_changes_without_us_blocks_no_pull_request() -> None:
-    jobs = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
-    assert "newest" not in jobs
-    assert "reference" not in jobs
-    assert "schedule" in read(ROOT / ".github" / "workflows" / "nightly.yml")[True]
 
 
 def test_publishing_keeps_no_token_and_follows_the_trial() -> None:
@@ -71,27 +46,11 @@ def test_publishing_keeps_no_token_and_follows_the_trial() -> None:
     assert "secrets" not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
-def test_the_site_is_published_from_main_alone() -> None:
-    jobs = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]
-    assert "nox -s docs" in [step.get("run") for step in jobs["docs"]["steps"]]
-    assert jobs["deploy"]["if"] == "github.ref == 'refs/heads/main'"
-    assert set(jobs["deploy"]["needs"]) == {"lint", "tests", "docs"}
-    assert jobs["deploy"]["environment"]["name"] == "github-pages"
-
-
 def test_workflows_try_the_pythons_that_the_project_names() -> None:
     named = [text.rpartition(" ")[2] for text in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d", text)]
     jobs = {name: read(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"] for name in ("tests", "release")}
     assert jobs["release"]["smoke"]["strategy"]["matrix"]["python"] == named
     assert jobs["tests"]["tests"]["strategy"]["matrix"]["python"] == [named[0], named[-1]]
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
-def test_forms_ask_for_what_is_needed(form: Path) -> None:
-    result = read(form)
-    assert {"name", "description", "body"} <= result.keys()
-    assert len({part["id"] for part in result["body"]}) == len(result["body"])
-    assert any(part.get("validations", {}).get("required") for part in result["body"])
 
 
 def test_the_citation_matches_the_version() -> None:
