@@ -22,10 +22,9 @@ from posenc import RoPE
 from posenc.evaluation.generate import generate
 from posenc.hf.attach import attach, detach, load
 from posenc.hf.doctor import examine
-from tests.hf.attach.attached_families import LEARNED, calls_agree, decoder, loss_falls, move, tokens
-from tests.hf.attach.smallest import built, inputs
+from tests.hf.attach.smallest import LEARNED, built, calls_agree, decoder, inputs, loss_falls, move, tokens
 from tests.hf.modeling.test_modeling import MIXES, NAMES
-from tests.samples import few_spectra
+from tests.samples import mostly_slow
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 INSIDE = [spec for spec in [*NAMES, *MIXES] if not spec.startswith(("sinusoidal", "learned"))]  # not in embeddings
@@ -158,7 +157,7 @@ def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     code = (
         "import sys, torch; from posenc.hf.attach import load;"
-        "from tests.hf.attach.attached_families import tokens;"
+        "from tests.hf.attach.smallest import tokens;"
         "torch.save(load(sys.argv[1])(tokens()).logits.detach(), sys.argv[1] + '/out.pt')"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
@@ -207,7 +206,9 @@ def test_remapped_distances_of_the_rotation_that_a_layer_has(tmp_path: Path) -> 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spec", few_spectra(INSIDE))
+@pytest.mark.parametrize(
+    "spec", mostly_slow(INSIDE, *LEARNED, "rope", "xpos", "yarn", "dynamic_ntk", "path", "rope+cope")
+)
 def test_every_encoding_decodes_pads_and_packs_as_one_pass(spec: str) -> None:
     model = attach(decoder("llama"), spec)
     move(model)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import posenc_cli
 from posenc.hf.attach import attach, detach, load
 from posenc.hf.attach.other_positions import is_off, position_table
-from posenc.hf.evaluate.attachment import attach_and_measure
-from tests.hf.attach.attached_families import calls_agree, loss_falls, move, tokens
-from tests.hf.attach.smallest import built, randomize
-from tests.hf.extend.extended import saved, small
+from tests.hf.attach.smallest import built, calls_agree, loss_falls, move, randomize, tokens
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 SIZES = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -191,38 +186,6 @@ def test_what_would_fail_in_a_forward_is_refused_at_once(name: str) -> None:
     assert model.config._attn_implementation == implementation
     assert not any(hasattr(module, "posenc") for module in model.modules())
     assert torch.equal(torch.get_rng_state(), random)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2", "gptj"])
-def test_the_folder_is_refused_without_the_loader(name: str, tmp_path: Path) -> None:
-    model = model_of(name, TABLES[name]) if name in TABLES else model_of(*INLINE[name])
-    attach(model, "alibi").save_pretrained(tmp_path)
-    code = f"from transformers import AutoModelForCausalLM as M; M.from_pretrained({str(tmp_path)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "posenc" in done.stderr.strip().splitlines()[-1]
-
-
-def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved(tmp_path / "model", small())
-    (tmp_path / "text").write_text("the position of a token, and its distance from another, " * 60)
-    options = ["--measure", "--text", str(tmp_path / "text"), "--windows", "3"]
-    command = ["attach", str(tmp_path / "model"), "fox", "--out", str(tmp_path / "new"), *options]
-    assert posenc_cli.run(command) == 0
-    out = capsys.readouterr().out
-    assert "At 64 tokens, over 3 windows of one text, the loss went from" in out
-    assert "parameters of the encodings are as they begin" in out
-    assert load(tmp_path / "new") is not None
-    cost = attach_and_measure(tmp_path / "model", "own", tmp_path / "same", text=tmp_path / "text", windows=3)
-    assert cost.new_parameters == 0
-    assert cost.after == pytest.approx(cost.before, abs=1e-4)
-    assert "equivalent" in str(cost)
-    cost_of_one = attach_and_measure(tmp_path / "model", "own", tmp_path / "one", text=tmp_path / "text", windows=1)
-    assert "over 1 window of one text" in str(cost_of_one)
-    with pytest.raises(ValueError, match="tokens are needed"):
-        attach_and_measure(tmp_path / "model", "own", tmp_path / "third", text=tmp_path / "text", windows=3000)
-    assert not (tmp_path / "third").exists()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "gptj", "falcon, key heads"])

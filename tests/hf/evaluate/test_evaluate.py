@@ -18,7 +18,7 @@ import torch
 pytest.importorskip("transformers")
 
 from torch import nn
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig
 
 import posenc_cli
 from posenc.evaluation import Document, Evaluation, Reading, generate, token_losses
@@ -177,17 +177,6 @@ def test_nothing_is_measured_twice_and_parts_make_a_whole(tmp_path: Path) -> Non
     assert (tmp_path / "parts" / "table.md").read_text().startswith("# LlamaForCausalLM")
 
 
-def test_the_last_of_several_processes_reports_what_all_have_read(tmp_path: Path) -> None:
-    model, options = small(), request(methods=["as_is"])
-
-    def other_part(line: str) -> None:
-        if "document 1" in line and not (tmp_path / "readings-2of2.jsonl").exists():
-            evaluate(small(), out=tmp_path, part=(2, 2), **options)
-
-    evaluate(model, out=tmp_path, part=(1, 2), progress=other_part, **options)
-    assert len(json.loads((tmp_path / "record.json").read_text())["readings"]) == 2 * 2
-
-
 def test_a_reader_leaves_the_line_that_another_process_is_writing(tmp_path: Path) -> None:
     path, line = tmp_path / "readings.jsonl", b'{"key": "a", "value": 1}\n'
     path.write_bytes(line + b'{"key": "b", ')
@@ -207,13 +196,6 @@ def test_a_cut_off_line_is_measured_again(tmp_path: Path) -> None:
     again = evaluate(model, out=tmp_path, progress=lines.append, **request(methods=["as_is"]))
     assert [r.value for r in again.readings] == [r.value for r in complete.readings]
     assert sum("nats" in line or "perplexity" in line for line in lines) == 1
-
-
-def test_another_process_cannot_write_into_the_same_log(tmp_path: Path) -> None:
-    held = MeasurementLog(tmp_path / "readings.jsonl", lock=True)
-    with pytest.raises(ValueError, match="another process"):
-        evaluate(small(), out=tmp_path, **request(methods=["as_is"]))
-    del held
 
 
 def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -316,15 +298,6 @@ def test_a_table_says_what_was_shown() -> None:
     assert "| yarn | 17 [2, 48] (n 12) |" in text
 
 
-@pytest.mark.parametrize(
-    ("task", "value", "cell"),
-    [("niah_single", 1.0, "1 of 1"), ("niah_single", 0.5, "0 of 1"), ("perplexity", 2.25, "2.2500 (n 1)")],
-)
-def test_one_item_has_a_result_without_an_interval(task: str, value: float, cell: str) -> None:
-    evaluation = Evaluation({"model": "m", "trained_length": 100}, (Reading("as_is", task, 200, 0, value, 1.0),))
-    assert f"| as_is | {cell} |" in str(evaluation)
-
-
 def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = small()
@@ -386,12 +359,3 @@ def test_factors_of_another_search_are_not_taken(changed: str, tmp_path: Path) -
     both = evaluate(model, out=tmp_path / "both", **second)
     fresh = evaluate(model, out=tmp_path / "fresh", **second)
     assert [reading.value for reading in both.readings] == [reading.value for reading in fresh.readings]
-
-
-def test_it_loads_a_folder(tmp_path: Path) -> None:
-    saved(tmp_path / "model", small())
-    evaluation = evaluate(tmp_path / "model", **request(tokenizer=None, methods=["as_is"]))
-    live = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
-    assert evaluation.values("perplexity", TRAINED, "as_is") == pytest.approx(
-        evaluate(live, **request(methods=["as_is"])).values("perplexity", TRAINED, "as_is")
-    )

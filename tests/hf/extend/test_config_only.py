@@ -19,7 +19,6 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config, max_length
 from posenc.hf.extend.config_only import misread_by_transformers
 from posenc.hf.families import ROTATIONS
-from posenc.hf.plan.documented import DOCUMENTED
 from posenc.hf.plan.plan import Refused
 from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
 
@@ -110,13 +109,6 @@ def test_plans(config: dict[str, Any], length: int, plan: tuple[str, float | Non
     assert (found.method, found.factor, found.original, model) == plan
 
 
-def test_each_recipe_has_a_source() -> None:
-    for recipe in DOCUMENTED:
-        assert recipe.source.startswith(("https://", "arXiv "))
-        assert recipe.longest > recipe.original
-        assert all(factor <= (recipe.largest or factor) for factor in recipe.factors.values())
-
-
 def test_two_steps_are_one() -> None:
     half = extend_config(PUBLISHED["Qwen/Qwen3-8B"], 65536)
     full = extend_config(half.config, 131072)
@@ -124,11 +116,6 @@ def test_two_steps_are_one() -> None:
     assert full.plan.documented is not None
     further = extend_config(full.config, 131073).plan
     assert (further.documented, further.original) == (None, 32768), "no recipe where the file has it already"
-
-
-def test_a_recipe_of_a_text_model_inside_another_model_is_told() -> None:
-    config = {"model_type": "llava_onevision", "text_config": PUBLISHED["Qwen/Qwen3-8B"]}
-    assert any("llava_onevision" in note for note in extend_config(config, 131072).notes)
 
 
 MODERNBERT = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6, "max_position_embeddings": 8192,
@@ -368,12 +355,6 @@ def test_the_command_that_measures_compares_with_the_model_before(tmp_path: Path
     assert extend_config(folder, 16384).costs[-1].partition("posenc evaluate ")[2].split()[0] == str(folder)
 
 
-@pytest.mark.parametrize(("length", "said"), [(16384, False), (32768, True)])
-def test_a_factor_beyond_what_model_cards_document(length: int, said: bool) -> None:
-    assert any("more than 4 times" in cost for cost in extend_config(LLAMA, length).costs) == said
-    assert not any("more than 4 times" in cost for cost in extend_config(PUBLISHED["Qwen/Qwen3-8B"], 131072).costs)
-
-
 def test_another_method_cannot_start_from_a_scaling() -> None:
     for config, method in (
         (PUBLISHED["meta-llama/Llama-3.1-8B"], "yarn"),
@@ -554,21 +535,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert says in capsys.readouterr().err
     assert posenc_cli.run(["extend", str(folder), "--length", "131072", "--in-place"]) == 2
     assert "--in-place needs --config-only" in capsys.readouterr().err
-
-
-def test_remote_code_is_told() -> None:
-    notes = extend_config({**LLAMA, "auto_map": {"AutoModel": "x.Y"}}, 8192).notes
-    assert any(note.startswith("auto_map: with trust_remote_code") for note in notes)
-    unknown = {**LLAMA, "model_type": "neverheardof"}
-    extended = extend_config(unknown, 8192)
-    assert any("unknown to posenc" in note for note in extended.notes)
-    engines = {line.engine: line for line in extended.engines}
-    assert engines["vllm"].right is None
-    assert "the engine's code of neverheardof may not read these keys" in str(engines["vllm"])
-    assert engines["transformers"].text == "reads the file as it is"
-    own_code = extend_config({**unknown, "auto_map": {"AutoModelForCausalLM": "modeling.Model"}}, 8192).engines[-1]
-    assert own_code.right is None
-    assert own_code.text == "not measured: the repository's own code may not read these keys"
 
 
 @pytest.mark.parametrize("command", ["extend {} --length 131072 --config-only", "convert {} --spelling both"])

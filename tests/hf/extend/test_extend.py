@@ -13,7 +13,6 @@ import torch
 
 pytest.importorskip("transformers")
 
-from torch.nn import functional
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -24,9 +23,8 @@ from transformers import (
     MixtralForCausalLM,
 )
 
-import posenc_cli
 from posenc import RoPE, YaRN
-from posenc.evaluation.likelihood import token_losses, tokens_of, windows_of
+from posenc.evaluation.likelihood import token_losses, windows_of
 from posenc.evaluation.report import Evaluation, Reading
 from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
@@ -189,12 +187,6 @@ def test_a_config_class_that_takes_few_rope_types_gets_factors(method: str, tmp_
         assert torch.equal(logits(opened, ids[:, :length]), logits(done.model, ids[:, :length]))
 
 
-def test_a_config_class_that_takes_few_rope_types_has_no_dynamic_ntk() -> None:
-    model = small("phi3", sliding_window=None, original_max_position_embeddings=TRAINED)
-    with pytest.raises(ValueError, match="takes the rope types default and longrope alone, not dynamic"):
-        extend(model, TARGET, "dynamic_ntk", **request())
-
-
 def test_refuses_by_name() -> None:
     late = small()
     late.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
@@ -227,18 +219,6 @@ def test_what_fails_leaves_the_model_as_it_was() -> None:
         rotations.rebuild({"rope_parameters": {"rope_type": "nonsense", "rope_theta": 10000.0}})
     assert model.config.to_dict() == config
     assert torch.equal(logits(model, ids), before)
-
-
-def test_losses_of_the_same_tokens_at_every_length() -> None:
-    windows = windows_of(text(), TARGET, 3, 8)
-    model = small()
-    assert windows.ends[-1] == 700
-    assert len(windows.before) >= 0.6 * 700 - 8
-    for length in (16, TARGET):
-        piece = windows.tokens[windows.ends[0] - length : windows.ends[0]]
-        full_loss = functional.cross_entropy(logits(model, piece[None])[0, :-1], piece[1:], reduction="none")
-        torch.testing.assert_close(token_losses(model, piece, 8), full_loss[-8:])
-        assert torch.equal(piece[-8:], windows.tokens[windows.ends[0] - 8 : windows.ends[0]])
 
 
 def extension_of(cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
@@ -282,14 +262,6 @@ def test_decoding_in_bfloat16(method: str, tmp_path: Path) -> None:
     assert extension.decoding.dtype == "bfloat16"
     assert extension.decoding.length_dependent == (method != "yarn")
     assert method != "yarn" or extension.decoding.equal
-
-
-def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
-    """Lengths are tokens: 262,144 and more are valid, and a text that is too short is named before all measuring."""
-    printed: list[str] = []
-    with pytest.raises(ValueError, match="--text"):
-        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=printed.append)
-    assert printed == []
 
 
 @pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
@@ -365,25 +337,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
     extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", overwrite=True, **request())
     assert json.loads((tmp_path / "mine" / "config.json").read_text())["rope_parameters"]["rope_type"] == "linear"
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved(tmp_path / "model", small())
-    (tmp_path / "text").write_text("positions and distances, " * 40)
-    arguments = ["--length", "112", "--method", "yarn", "--text", str(tmp_path / "text"), "--windows", "2"]
-    arguments += ["--lengths", "64,112", "--out", str(tmp_path / "new")]
-    assert posenc_cli.run(["extend", str(tmp_path / "model"), *arguments]) == 0
-    out = capsys.readouterr().out
-    assert "yarn: 64 to 112 tokens" in out
-    lines = (tmp_path / "new" / "SERVING.md").read_text()
-    assert "--rope-scaling yarn --rope-scale 1.75 --yarn-orig-ctx 64 --yarn-beta-fast 4" in lines
-    assert "--override-kv llama.context_length=int:112" in lines
-    assert posenc_cli.run(["extend", str(tmp_path / "none"), "--length", "9"]) == 2
-
-
-def test_the_built_in_text_is_long() -> None:
-    ids = tokens_of(None, lambda letters, **arguments: {"input_ids": list(letters.encode())})
-    assert len(ids) > 300_000
 
 
 def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:

@@ -24,31 +24,7 @@ from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.extend import Extension, extend
 from posenc.hf.extend.folder import weight_files
-from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "says"),
-    [
-        ("longrope", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
-    ],
-)
-def test_a_request_that_cannot_end_is_refused_before_anything_is_measured(
-    method: str, options: dict[str, Any], says: str, tmp_path: Path
-) -> None:
-    lines: list[str] = []
-    with pytest.raises(ValueError, match=says):
-        extend(small(), TARGET, method, out=tmp_path / "new", progress=lines.append, **{**request(), **options})
-    assert not lines
-    assert not (tmp_path / "new.work").exists()
-
-
-def test_a_search_over_a_scaling_is_refused_before_anything_is_measured() -> None:
-    block = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
-    lines: list[str] = []
-    with pytest.raises(ValueError, match="scaled already"):
-        extend(small(rope_parameters=block), TARGET, "longrope", progress=lines.append, **request())
-    assert not lines
+from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small
 
 
 @pytest.mark.parametrize(
@@ -121,13 +97,6 @@ def test_generation_settings_that_cannot_be_saved(tmp_path: Path) -> None:
     assert (tmp_path / "other.work" / "readings.jsonl").exists(), "what was measured is kept"
 
 
-def test_what_trains_or_remaps_writes_its_weights(tmp_path: Path) -> None:
-    saved(tmp_path / "model", small())
-    done = extend(tmp_path / "model", TARGET, "rerope", out=tmp_path / "new", **request())
-    assert done.weights == ""
-    assert not (tmp_path / "model" / "model.safetensors").samefile(tmp_path / "new" / "model.safetensors")
-
-
 def test_the_dtype_of_linked_weights_is_that_of_the_files(tmp_path: Path) -> None:
     saved(tmp_path / "model", small().to(torch.bfloat16))
     extend(tmp_path / "model", TARGET, "pi", out=tmp_path / "new", dtype="float32", **request())
@@ -153,13 +122,6 @@ def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
     assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length == TARGET
     assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TARGET
     assert json.loads(file.read_text())["model_max_length"] == TRAINED
-
-
-def test_a_limit_of_answers_that_somebody_chose_stays(tmp_path: Path) -> None:
-    model = small()
-    model.generation_config.max_length = TRAINED - 1
-    extend(model, TARGET, "yarn", out=tmp_path / "new", **request())
-    assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TRAINED - 1
 
 
 @pytest.mark.parametrize("method", ["yarn", "rerope"])
@@ -249,16 +211,6 @@ def test_devices_and_dtypes_that_do_not_exist(options: dict[str, str], says: str
     saved(tmp_path / "model", small())
     with pytest.raises(ValueError, match=says):
         load_causal_lm(tmp_path / "model", **options)  # type: ignore[arg-type]
-
-
-def test_automatic_device_and_device_map(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    saved(tmp_path / "model", small())
-    expected = extend(tmp_path / "model", TARGET, "yarn", **request())
-    ways: list[dict[str, Any]] = [{"device": "auto"}, {"device_map": "auto"}]
-    for options in ways:
-        done = extend(tmp_path / "model", TARGET, "yarn", **request(), **options)
-        assert losses(done) == pytest.approx(losses(expected), abs=1e-4)
 
 
 def test_weights_that_accelerate_offloads(tmp_path: Path) -> None:

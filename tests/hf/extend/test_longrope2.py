@@ -15,7 +15,6 @@ pytest.importorskip("transformers")
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
-import posenc_cli
 from posenc.evaluation import needle_documents
 from posenc.evaluation.log import MeasurementLog
 from posenc.hf import read_rope
@@ -24,7 +23,7 @@ from posenc.hf.evaluate.methods import FactorSearch
 from posenc.hf.extend import Extension, extend
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import critical_pairs
-from tests.hf.extend.extended import FEW, saved, small, text
+from tests.hf.extend.extended import FEW, small, text
 
 TRAINED, TARGET = 300, 450  # of bytes: the sentences around a needle take 228
 PAIRS, BASE = 8, 10_000.0
@@ -151,22 +150,3 @@ def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "parts.work" / "readings.jsonl").read_text().count(", search ") == FEW.population
     parts = extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", **arguments())
     assert uninterrupted.config == parts.config
-
-
-def test_a_search_by_needles_needs_a_tokenizer() -> None:
-    with pytest.raises(ValueError, match="comes without a tokenizer"):
-        extend(model_of(), TARGET, "longrope2", **arguments(tokenizer=None))
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved(tmp_path / "model", model_of())
-    (tmp_path / "text").write_text("the position of a token, and its distance from another. " * 40)
-    command = ["extend", str(tmp_path / "model"), "--length", str(TARGET), "--text", str(tmp_path / "text")]
-    command += ["--windows", "2", "--last", "8", "--lengths", str(TARGET), "--search", "4", "--generations", "1"]
-    command += ["--pieces", "1"]
-    assert posenc_cli.run([*command, "--method", "longrope2", "--out", str(tmp_path / "searched")]) == 0
-    assert "longrope2" in capsys.readouterr().out
-    block = json.loads((tmp_path / "searched" / "config.json").read_text())["rope_parameters"]
-    assert (block["rope_type"], block["attention_factor"]) == ("longrope", 1.0)
-    assert posenc_cli.run(["doctor", str(tmp_path / "searched")]) in (0, 1)
-    assert "longrope" in capsys.readouterr().out.lower()

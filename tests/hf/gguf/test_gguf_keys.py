@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import pytest
@@ -235,25 +234,6 @@ def test_what_cannot_be_understood(config: dict[str, Any], words: str) -> None:
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("config", "key"),
-    [
-        (metadata(rope__freq_base="x"), "llama.rope.freq_base"),
-        ({**metadata(), "rope_freqs": [1.0] * 3}, "rope_freqs.weight"),
-        ({**metadata(), "rope_factors_short": [1.0] * 3, "rope_factors_long": [1.0] * 3}, "rope_factors_long.weight"),
-        (metadata(rope__dimension_count=3), "llama.rope.dimension_count"),
-        (metadata(embedding_length=None), "llama.embedding_length"),
-    ],
-)
-def test_an_error_names_keys_of_the_file_on_one_line(config: dict[str, Any], key: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(key)) as error:
-        read_rope({name: value for name, value in config.items() if value is not None})
-    text = str(error.value)
-    assert "\n" not in text
-    keys = ("rope_parameters", "rope_theta", "short_factor", "long_factor", "hidden_size", "rotary_dim", "n_embd")
-    assert [word for word in keys if re.search(rf"\b{word}\b(?!s?\.weight)", text)] == []
-
-
 YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
 
 
@@ -281,10 +261,3 @@ YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
 def test_scalings_and_windows_that_are_incomplete(config: dict[str, Any], names: set[str]) -> None:
     findings = read_rope({**config, "tensors.without_factors": True}).findings
     assert {finding.name for finding in findings if finding.level != "note"} == names
-
-
-@pytest.mark.parametrize("tensors", [("rope_freqs",), ("rope_factors_short", "rope_factors_long")])
-def test_what_transformers_drops_is_named_as_the_file_has_it(tensors: tuple[str, ...]) -> None:
-    (finding,) = read_rope({**metadata(), **dict.fromkeys(tensors, FREQS)}).findings
-    assert finding.key.split(" and ") == [f"{name}.weight" for name in tensors]
-    assert "longrope" not in finding.text

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaF
 
 from posenc.catalogue import CATALOGUE
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
-from tests.samples import few_spectra
+from tests.samples import mostly_slow
 
 MIXES = ["nope", "rope+alibi", "sinusoidal+t5", "fox+rope", "path+fox", "rope+cope"]
 STATEFUL = ["rope", "xpos", "dynamic_ntk", "learned", "alibi", "fox", "path", "cope", "stick-breaking"]
@@ -73,7 +73,7 @@ def test_the_catalogue_of_texts_is_covered() -> None:
     assert {"rope", "longrope", "t5", "fox", "path", "dape", "stick-breaking"} <= set(NAMES)
 
 
-@pytest.mark.parametrize("spec", few_spectra([*NAMES, *MIXES]))
+@pytest.mark.parametrize("spec", mostly_slow([*NAMES, *MIXES], *STATEFUL, *MIXES))
 def test_generation_with_a_cache_and_padding_equals_whole_forwards(spec: str) -> None:
     model, (ids, mask) = make(spec, **declared(spec)), texts()
     out = model.generate(
@@ -87,7 +87,7 @@ def test_generation_with_a_cache_and_padding_equals_whole_forwards(spec: str) ->
             torch.testing.assert_close(result[row], expected, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize("spec", few_spectra([*NAMES, *MIXES]))
+@pytest.mark.parametrize("spec", mostly_slow([*NAMES, *MIXES], *STATEFUL, *MIXES))
 def test_what_is_saved_comes_back(spec: str, tmp_path: Path) -> None:
     model, (ids, _) = make(spec), texts()
     model.save_pretrained(tmp_path)

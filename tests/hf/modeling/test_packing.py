@@ -14,10 +14,11 @@ pytest.importorskip("transformers")
 from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
 from posenc.hf.modeling import PosencForCausalLM
-from tests.hf.modeling.test_modeling import make
+from tests.hf.modeling.test_modeling import MIXES, STATEFUL, make
 from tests.hf.modeling.test_steps import ENCODINGS, cached, close, held, in_parts
-from tests.samples import few_spectra, mostly_slow
+from tests.samples import mostly_slow
 
+NAMED = [encodings for encodings in ENCODINGS if isinstance(encodings, str)]
 LENGTHS = (7, 1, 5)
 FEATURES = [
     {"input_ids": torch.randint(1, 256, (n,), generator=torch.Generator().manual_seed(n)).tolist()} for n in LENGTHS
@@ -46,7 +47,7 @@ def alone(model: PosencForCausalLM, texts: list[Tensor] = TEXTS) -> Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encodings", few_spectra([e for e in ENCODINGS if isinstance(e, str)]))
+@pytest.mark.parametrize("encodings", mostly_slow(NAMED, *STATEFUL, *MIXES))
 def test_documents_of_a_row_are_apart(encodings: str) -> None:
     model = make(encodings)
     expected, ones = alone(model), torch.ones(1, 13, dtype=torch.long)
@@ -64,7 +65,7 @@ def test_documents_of_a_row_are_apart(encodings: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encodings", few_spectra([e for e in ENCODINGS if isinstance(e, str)]))
+@pytest.mark.parametrize("encodings", mostly_slow(NAMED, *STATEFUL, *MIXES))
 def test_a_row_goes_on_with_its_last_document(encodings: str) -> None:
     model = cached(encodings)
     expected = alone(model)

@@ -14,8 +14,8 @@ from transformers import StaticCache
 
 from posenc.evaluation.generate import generate
 from posenc.hf.modeling import PosencForCausalLM
-from tests.hf.modeling.test_modeling import MIXES, NAMES, make, texts
-from tests.samples import few_spectra
+from tests.hf.modeling.test_modeling import MIXES, NAMES, STATEFUL, make, texts
+from tests.samples import mostly_slow
 
 OWNERS = [
     [{"name": name, "shared": shared}] for name in ("alibi", "t5", "stick-breaking", "rope") for shared in (True, False)
@@ -57,7 +57,7 @@ def close(result: Tensor, expected: Tensor) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encodings", [*few_spectra(ENCODINGS[: -len(OWNERS)]), *OWNERS], ids=named)
+@pytest.mark.parametrize("encodings", [*mostly_slow(ENCODINGS[: -len(OWNERS)], *STATEFUL, *MIXES), *OWNERS], ids=named)
 def test_steps_and_chunks_equal_one_pass(encodings: object) -> None:
     model, (ids, mask) = cached(encodings), texts()
     full = model(ids[:1], use_cache=False).logits
