@@ -24,7 +24,6 @@ from tests.samples import gap
 pytestmark = pytest.mark.reference
 diffusers = pytest.importorskip("diffusers")
 
-from tests.golden import config, load, names  # noqa: E402
 from tests.reference import tiny_diffusers as tiny  # noqa: E402
 from tests.reference.tiny_diffusers import MODELS, Make, built, output  # noqa: E402
 
@@ -263,17 +262,6 @@ def test_qwen_counts_from_the_corner_without_scale_rope(name: str) -> None:
         assert gap(table, right) < 1e-5
 
 
-def test_ltx_is_attached_with_the_seconds_and_pixels_of_its_tokens() -> None:
-    model, inputs = built(tiny.ltx)
-    coordinates = torch.randn(1, 3, 24).abs() * 10
-    with_coordinates = {**inputs, "video_coords": coordinates}
-    before = output(model, with_coordinates)
-    assert torch.equal(output(attach(model), with_coordinates), before)
-    slower = {**inputs, "video_coords": coordinates / torch.tensor([2.0, 1.0, 1.0])[:, None]}
-    attach(model, (HALF, None, None))
-    assert gap(output(model, with_coordinates), output(detach(model), slower)) < 1e-4
-
-
 @pytest.mark.parametrize("make", [tiny.ltx_2, tiny.ltx_2_split])
 def test_seconds_of_ltx_2_are_divided_for_video_and_sound_alike(make: Make) -> None:
     model, inputs = built(make)
@@ -285,48 +273,6 @@ def test_seconds_of_ltx_2_are_divided_for_video_and_sound_alike(make: Make) -> N
     attach(model, {"frames": HALF})
     assert len(attached_to(model)) == 4
     assert gap(output(model, inputs), expected) < OFF[make]
-
-
-@pytest.mark.parametrize("name", names("diffusion/*dype*"))
-def test_tables_of_dype_are_the_authors(name: str) -> None:
-    golden, arrays = config(name), load(name, None)
-    positions, cos, sin = (arrays[key] for key in ("positions", "cos", "sin"))
-    if golden["axes_dims"] != [16, 56, 56]:
-        pytest.skip("of other sizes, in tests/golden/test_rotations.py")
-    scaling = dype(golden["base_patches"], method=golden.get("method_", "yarn"), dynamic=golden["dype"])
-    is_qwen = "video_fhw" in golden
-    model, _ = built(lambda: (tiny.qwen_image if is_qwen else tiny.flux)(128))
-    attach(model, scaling)
-    attached = cast(AttachedPositions, model.pos_embed)
-    attached.timestep = golden["timestep"]
-    if is_qwen:
-        _, height, width = golden["video_fhw"]
-        waves, words = attached([[(1, height, width)]], max_txt_seq_len=2, device=torch.device("cpu"))
-        first = positions[:, 1:] + torch.tensor([(height + 1) // 2, (width + 1) // 2])
-        rows = (first[:, 0] * width + first[:, 1]).long()
-        assert gap(waves.real[rows], cos) < 2e-5
-        assert gap(waves.imag[rows], sin) < 2e-5
-        assert gap(words.abs(), torch.ones(2, 64)) < 1e-6  # no gain: text is not scaled
-        return
-    tables = attached(positions)
-    for table, right in zip(tables, (cos, sin), strict=True):
-        assert gap(table[:, ::2], right) < 2e-5
-        assert torch.equal(table[:, ::2], table[:, 1::2])
-
-
-@pytest.mark.parametrize("name", ["diffusion/riflex_wan_k6_L40", "diffusion/riflex_hunyuan_k4_L66"])
-def test_tables_of_riflex_are_the_authors(name: str) -> None:
-    golden, arrays = config(name), load(name, None)
-    positions, cos, sin = (arrays[key] for key in ("positions", "cos", "sin"))
-    model, _ = built(lambda: (tiny.wan if "wan" in name else tiny.hunyuan_video)(128))
-    attach(model, riflex(golden["k"], repeats_at=1))
-    frames, height, width = (int(size) + 1 for size in positions.amax(0).tolist())
-    frames = golden["L_test"]
-    patch = 2 if "wan" in name else 1
-    tables = cast(AttachedPositions, model.rope)(torch.zeros(1, 4, frames, patch * height, patch * width))
-    rows = (positions @ torch.tensor([float(height * width), float(width), 1.0], dtype=torch.float64)).long()
-    for table, right in zip(tables, (cos, sin), strict=True):
-        assert gap(table.reshape(-1, 128)[rows, ::2], right) < 2e-5
 
 
 FOLLOWED = [

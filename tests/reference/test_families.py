@@ -6,10 +6,8 @@ import copy
 import inspect
 import logging
 import re
-import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +21,7 @@ pytest.importorskip("transformers")
 
 import transformers
 
-from tests.hf.attach.smallest import SCALED, built
+from tests.hf.attach.smallest import built
 from tests.reference.test_hf_config import SCALABLE, of_family
 
 pytestmark = pytest.mark.reference
@@ -139,57 +137,6 @@ def rounding(length: int) -> float:
 def test_the_learned_factor_of_mistral_large_4() -> None:
     """Its frequencies are times exp(alpha), and alpha stands in the weights: with alpha = 0 ours are its own."""
     assert compared("mistral_large4_text", 512) < rounding(512)
-
-
-SCALE_UNNAMED = ["codegen", "falcon", "gpt_neox_japanese", "gptj", "modernbert"]  # by their modules
-
-
-def live(name: str) -> tuple[list[tuple[int, Any]], dict[str, Any]]:
-    """The attention of each layer of the smallest model of a family, and its configuration."""
-    model = built(name)
-    results = []
-    for path, module in model.named_modules():
-        number, kind = re.search(r"\.(\d+)\.", path), type(module).__name__
-        its_own = getattr(module, "config", model.config) is model.config
-        if (
-            number
-            and its_own
-            and hasattr(module, "scaling")
-            and re.search("Attention|MLA", kind)
-            and "Cross" not in kind
-        ):
-            at = getattr(module, "layer_idx", None)
-            results.append((int(number[1]) if at is None else at, module))
-    return results, {**model.config.to_dict(), "model_type": name}
-
-
-def window_of(module: Any) -> int | None:
-    if getattr(module, "is_sliding", True) is False:  # then the number is not read
-        return None
-    return module.sliding_window
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in sorted(ROTARY) if not ROTARY[name].not_compared and name not in SCALE_UNNAMED]
-)
-def test_layers_equal_the_live_model(name: str) -> None:
-    """Windows, rotation, sinks and scales, where modules carry them; test_whole_layers.py asks what they compute."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result, config = live(name)
-    facts = model_from_config(copy.deepcopy(config))
-    assert result
-    for number, module in result:
-        layer = facts.layers[number] if facts.layers else facts.distinct_layers[0]
-        assert layer.attends
-        if layer.scale is not None and isinstance(module.scaling, float):
-            assert layer.scale == pytest.approx(SCALED[name](module) if name in SCALED else module.scaling)
-        if hasattr(module, "sliding_window") and not layer.ahead:  # whose sides only a mask shows
-            assert layer.window == window_of(module)
-        if hasattr(module, "use_rope"):
-            assert bool(module.use_rope) == (layer.rotation is not None)
-        has_sink = getattr(module, "sinks", None) is not None or hasattr(module, "sink_proj")
-        assert has_sink == bool(layer.sink)
 
 
 def test_kinds_of_layers_equal_transformers() -> None:

@@ -5,7 +5,6 @@ The faults of transformers 5.23 have a test each, named after the fault, which s
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 from typing import Any
@@ -147,31 +146,6 @@ def test_family_defaults(name: str) -> None:
             assert_equal(rope, transformers_frequencies(module, None, flat))
             compared += 1
     assert compared
-
-
-@pytest.mark.parametrize("name", [name for name in SCALABLE if not (ROTATIONS[name].kinds or ROTATIONS[name].nested)])
-def test_family_layout(name: str) -> None:
-    """Scores after their rotation are scores after ours in the family's layout, and not in the other one."""
-    _, module, code, config = of_family(name)
-    rope = next(text_rope(rope) for rope in read_rope(config).layers.values() if rope is not None)
-    q, k = torch.randn(2, 1, 1, 9, rope.rotary_dim, generator=torch.Generator().manual_seed(0))
-    positions = torch.arange(9)
-    three = positions[None].expand(3, 1, -1)  # time, height and width
-    table = module(q, three if "mrope" in inspect.getsource(type(module)) else positions[None])
-    names = ("apply_rotary_pos_emb_interleave", "apply_rotary_pos_emb", "apply_rotary_emb")
-    turn = next(getattr(code, name) for name in names if hasattr(code, name))
-    across = name == "llama4_text"  # tokens before heads
-    rotated = turn(
-        *(x.transpose(1, 2) if across else x for x in (q, k)), *(table if isinstance(table, tuple) else (table,))
-    )
-    their_q, their_k = (x.transpose(1, 2) if across else x for x in rotated[:2])
-    other = "half" if rope.layout == "interleaved" else "interleaved"
-    gaps = []
-    for layout in (rope.layout, other):
-        actual = RoPE(rope.rotary_dim, base=rope.base, layout=layout, scaling=rope.scaling)
-        our_q, our_k = actual(q, k, positions, positions)
-        gaps.append(float((our_q @ our_k.mT - their_q @ their_k.mT).abs().max()))
-    assert gaps[0] < 1e-3 < gaps[1]
 
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 65536}

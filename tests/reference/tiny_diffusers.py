@@ -13,11 +13,10 @@ Inputs = dict[str, Any]
 Make = Callable[[], tuple[nn.Module, Inputs]]
 
 
-def flux(width: int = 16) -> tuple[nn.Module, Inputs]:
-    axes = [4, 6, 6] if width == 16 else [16, 56, 56]
+def flux() -> tuple[nn.Module, Inputs]:
     model = diffusers.FluxTransformer2DModel(
-        patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=width, num_attention_heads=2,
-        joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=axes,
+        patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=[4, 6, 6],
     )  # fmt: skip
     ids = torch.cartesian_prod(torch.zeros(1), torch.arange(4.0), torch.arange(5.0))
     inputs: Inputs = {"hidden_states": torch.randn(1, 20, 4), "encoder_hidden_states": torch.randn(1, 3, 32)}
@@ -50,30 +49,30 @@ def krea_2() -> tuple[nn.Module, Inputs]:
     return model, {**inputs, "timestep": torch.tensor([0.5]), "position_ids": torch.cat([torch.zeros(3, 3), ids])}
 
 
-def qwen_image(width: int = 16) -> tuple[nn.Module, Inputs]:
+def qwen_image() -> tuple[nn.Module, Inputs]:
     model = diffusers.QwenImageTransformer2DModel(
-        patch_size=2, in_channels=16, out_channels=4, num_layers=1, attention_head_dim=width, num_attention_heads=2,
-        joint_attention_dim=16, axes_dims_rope=(8, 4, 4) if width == 16 else (16, 56, 56),
+        patch_size=2, in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 20, 16), "encoder_hidden_states": torch.randn(1, 3, 16)}
     inputs |= {"timestep": torch.tensor([0.5]), "img_shapes": [[(1, 4, 5)]]}
     return model, {**inputs, "encoder_hidden_states_mask": torch.ones(1, 3, dtype=torch.long)}
 
 
-def wan(width: int = 12) -> tuple[nn.Module, Inputs]:
+def wan() -> tuple[nn.Module, Inputs]:
     model = diffusers.WanTransformer3DModel(
-        patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=width, in_channels=4, out_channels=4,
+        patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4,
         text_dim=16, freq_dim=256, ffn_dim=32, num_layers=1, cross_attn_norm=True, qk_norm="rms_norm_across_heads",
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 4, 3, 8, 10), "timestep": torch.tensor([5])}
     return model, {**inputs, "encoder_hidden_states": torch.randn(1, 4, 16)}
 
 
-def hunyuan_video(width: int = 10) -> tuple[nn.Module, Inputs]:
+def hunyuan_video() -> tuple[nn.Module, Inputs]:
     model = diffusers.HunyuanVideoTransformer3DModel(
-        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=width, num_layers=1,
+        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=10, num_layers=1,
         num_single_layers=1, num_refiner_layers=1, patch_size=1, patch_size_t=1, text_embed_dim=16,
-        pooled_projection_dim=8, rope_axes_dim=(2, 4, 4) if width == 10 else (16, 56, 56),
+        pooled_projection_dim=8, rope_axes_dim=(2, 4, 4),
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 4, 3, 4, 5), "timestep": torch.tensor([500])}
     inputs |= {"encoder_hidden_states": torch.randn(1, 6, 16), "encoder_attention_mask": torch.ones(1, 6)}
