@@ -51,6 +51,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.run("mypy", "--strict", "tests/typing/documented_calls.py")
     session.run("lint-imports", "--no-cache")
     github = Path(".github")
     for schema, files in (

@@ -1,4 +1,4 @@
-"""Type checkers accept every documented call, and know its types."""
+"""Documented calls run, and pyright accepts them; mypy reads them in the session `lint`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ CALLS = Path(__file__).parent / "typing" / "documented_calls.py"
 
 def test_the_documented_calls_run() -> None:
     runpy.run_path(str(CALLS))
-
-
-def test_mypy_accepts_the_documented_calls() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", str(CALLS)], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
 
 
 def test_pyright_accepts_the_documented_calls() -> None:

@@ -1,4 +1,4 @@
-"""Folders of checkpoints with one thing damaged: configs, weights, GGUF, tokenizers, params.json.
+"""Folders of checkpoints with one thing damaged: configs, tokenizers, params.json, files that are none.
 
 Each case is drawn from its number alone. It tells which command runs on it, and what stays as it was in spite of the
 damage: the rotation where another file is damaged, or where only a key is that has nothing to do with it.
@@ -10,16 +10,12 @@ import functools
 import json
 import os
 import random
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.mutations import VALUES, mutated
-from tests.hf.gguf.files import Raw, RawTensor, gguf_bytes, raw, text
 
 Config = dict[str, Any]
 HOSTILE = "x\n\x1b[31mPLANTED\x1b]0;t\x07\u202e\u2066\x9b\x00\r\u2028\ud800"
@@ -32,33 +28,9 @@ PARAMS: list[Config] = [
     {"dim": 4096, "n_layers": 36, "head_dim": 128, "hidden_dim": 12288, "n_heads": 32, "n_kv_heads": 8,
      "rope_theta": 100000000.0, "vocab_size": 131072, "sliding_window": [None, 32768, 32768, 32768]},
 ]  # fmt: skip
-GGUF_KEYS: list[tuple[bytes, Any]] = [
-    (b"general.architecture", "llama"), (b"general.name", "small"), (b"llama.context_length", 131072),
-    (b"llama.embedding_length", 4096), (b"llama.block_count", 32), (b"llama.attention.head_count", 32),
-    (b"llama.attention.head_count_kv", 8), (b"llama.rope.dimension_count", 128), (b"llama.rope.freq_base", 500000.0),
-    (b"llama.vocab_size", 4), (b"tokenizer.ggml.model", "gpt2"), (b"tokenizer.ggml.tokens", ["a", "b", "c", "d"]),
-    (b"tokenizer.ggml.scores", [0.0, 1.0, 2.0, 3.0]),
-]  # fmt: skip
-GGUF_MORE: list[list[tuple[bytes, Any]]] = [
-    [], [(b"llama.rope.scaling.type", "yarn"), (b"llama.rope.scaling.factor", 4.0),
-         (b"llama.rope.scaling.original_context_length", 32768)],
-    [(b"llama.rope.scaling.type", "linear"), (b"llama.rope.scaling.factor", 2.0)],
-    [(b"llama.rope.dimension_sections", [16, 24, 24, 0]),
-     (b"llama.attention.sliding_window_pattern", [1, 1, 0, 0] * 8)],
-    [(b"llama.attention.temperature_scale", 0.1), (b"llama.attention.temperature_length", 8192),
-     (b"llama.attention.sliding_window", 4096), (b"llama.attention.key_length", 128)],
-]  # fmt: skip
-FREQS, WEIGHT = RawTensor(b"rope_freqs.weight", [64], 0, 0), RawTensor(b"output.weight", [64, 2], 8, 256)
-GGUF_DATA = struct.pack("<64f", *[2.0] * 64) + bytes(2 * 2 * 34 + 24)
-
-
 INSERTED = [
     b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b"9" * 900, b"\xff\xfe", b"\\ud800", b"\\u0000", b'"', b",", b"{",
     b"]", b"//", b"\x00", b"\x1b[31mPLANTED", b"\n\n", b"-", b"1e-999",
-]  # fmt: skip
-GGUF_VALUES: list[Any] = [
-    0, 1, 2**31, 2**32 - 1, 0.0, -1.0, float("nan"), float("inf"), 1e30, 1e-30, "", "yarn", b"\xff\xfe", True, [],
-    HOSTILE.encode("utf-8", "replace"), [1, 2], ["a"], [0.5] * 64, [1] * 70_000,
 ]  # fmt: skip
 
 
@@ -200,168 +172,6 @@ def strange_file(rng: random.Random, folder: Path) -> Case:
     return Case(folder, _command(rng), None, name == "config.json", f"{name} is {kind}")
 
 
-def _header(rng: random.Random) -> tuple[Config, bytes]:
-    """The header of a sound file with a few tensors, and their bytes."""
-    theta = 1e4 ** -(torch.arange(32, dtype=torch.float32) / 32)
-    data, header = theta.numpy().tobytes(), {}
-    header["model.layers.0.self_attn.rotary_emb.inv_freq"] = {
-        "dtype": "F32", "shape": [32], "data_offsets": [0, len(data)]
-    }  # fmt: skip
-    for n in range(rng.randrange(1, 5)):
-        shape = [rng.randrange(1, 9) for _ in range(rng.randrange(3))]
-        size = 2 * functools.reduce(lambda a, b: a * b, shape, 1)
-        header[f"model.layers.{n}.weight"] = {
-            "dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + size]
-        }  # fmt: skip
-        data += bytes(size)
-    return header, data
-
-
-LLAMA: Config = {
-    "model_type": "llama", "head_dim": 64, "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2,
-    "max_position_embeddings": 4096, "rope_theta": 10000.0,
-}  # fmt: skip
-
-
-def weights(rng: random.Random, folder: Path) -> Case:
-    """A safetensors file with a damaged header, or with bytes lost or changed."""
-    _write(folder, LLAMA)
-    header, data = _header(rng)
-    sound = True
-    entry = header[rng.choice(list(header))]
-    junk = rng.choice(
-        [*VALUES[:60], [0, 2**62], ["0", "8"], [0.0, 8.0], [8, 0], [-8, 0], [], {}, HOSTILE, [True, False]]
-    )
-    kind = rng.choice(["sound", "entry", "whole", "name", "metadata", "size", "cut", "longer", "gap", "text", "byte"])
-    if kind == "entry":
-        key = rng.choice(list(entry))
-        sound, entry[key] = entry[key] != junk, junk
-        if key == "dtype" and isinstance(junk, str):
-            sound = False  # a type that nobody knows yet
-    elif kind == "whole":
-        header[rng.choice(list(header))] = junk
-    elif kind == "name":
-        header[HOSTILE] = header.pop(rng.choice(list(header)))
-        sound = False
-    elif kind == "metadata":
-        header["__metadata__"] = rng.choice([{"format": "pt"}, {HOSTILE: HOSTILE}, {}])
-        sound = False
-    elif kind == "sound":
-        sound = False
-    elif kind == "gap":
-        for item in header.values():
-            item["data_offsets"] = [x + 8 for x in item["data_offsets"]]
-        data += bytes(8)
-    content = json.dumps(header).encode()
-    size = len(content)
-    if kind == "text":
-        content, _ = damaged_text(rng, content)
-        size, sound = len(content), False
-    elif kind == "size":
-        size = rng.choice([0, 1, size - 1, size + 1, 10**6, 2**31, 2**60, 2**63, 2**64 - 1])
-    full = size.to_bytes(8, "little") + content + data
-    if kind == "cut":
-        full = full[: rng.randrange(len(full))]
-    elif kind == "longer":
-        full += bytes(rng.choice([1, 7, 4096]))
-    elif kind == "byte":
-        at = rng.randrange(len(full))
-        full, sound = full[:at] + bytes([rng.randrange(256)]) + full[at + 1 :], False
-    name = rng.choice(["model.safetensors", "model-00001-of-00002.safetensors", "a\n\x1b[31mPLANTED.safetensors"])
-    (folder / name).write_bytes(full)
-    command = rng.choice([["doctor", "{path}", "--json"], ["doctor", "{path}"], ["doctor", "{path}", "--fix", "{out}"]])
-    return Case(folder, command, LLAMA, sound, f"{kind} of {name!r} {junk!r:.40}")
-
-
-def shards(rng: random.Random, folder: Path) -> Case:
-    """An index of shards that is damaged, or names what is not there."""
-    _write(folder, LLAMA)
-    header, data = _header(rng)
-    content = json.dumps(header).encode()
-    (folder / "s1.safetensors").write_bytes(len(content).to_bytes(8, "little") + content + data)
-    names: dict[str, Any] = dict.fromkeys(header, "s1.safetensors")
-    kind = rng.choice(["sound", "lost", "missing", "elsewhere", "value", "map", "text"])
-    first = rng.choice(list(names))
-    if kind == "lost":
-        names["model.lost"] = "s1.safetensors"
-    elif kind in ("missing", "elsewhere"):
-        rest = ["s2.safetensors"] if kind == "missing" else ["../s1.safetensors", "/etc/passwd", "..", HOSTILE, "a/b"]
-        names[first] = rng.choice(rest)
-    elif kind == "value":
-        names[first] = rng.choice([None, 1, [], {}, "", 2.5, True])
-    known: Any = {"metadata": {"total_size": len(data)}, "weight_map": names}
-    if kind == "map":
-        known["weight_map"] = rng.choice([None, [], "x", 3, list(names)])
-    sound, index = kind != "sound", json.dumps(known).encode()
-    if kind == "text":
-        index, _ = damaged_text(rng, index)
-        sound = False
-    (folder / "model.safetensors.index.json").write_bytes(index)
-    return Case(folder, ["doctor", "{path}", *rng.choice([[], ["--json"]])], LLAMA, sound, f"index: {kind} {first}")
-
-
-def gguf(rng: random.Random, folder: Path) -> Case:
-    """A GGUF file with a damaged key, type, length, tensor or byte."""
-    keys = [*GGUF_KEYS, *rng.choice(GGUF_MORE)]
-    arch = rng.choice([b"llama", b"llama", b"qwen2vl", b"gemma3", b"gpt-oss", b"deepseek2", b"mistral3", b"phi3"])
-    keys = [(name.replace(b"llama", arch), arch if value == "llama" else value) for name, value in keys]
-    tensors, counts, version = [FREQS, WEIGHT], None, 3
-    data = GGUF_DATA
-    kind = rng.choice(["value", "value", "type", "key", "stranger", "twice", "counts", "version", "tensor", "array",
-                       "text", "cut", "byte", "byte", "lost", "noise"])  # fmt: skip
-    at = rng.randrange(len(keys))
-    name, value = keys[at]
-    junk = rng.choice(GGUF_VALUES)
-    if kind == "value":
-        keys[at] = (name, junk)
-    elif kind == "type":
-        keys[at] = (name, raw(value)._replace(kind=rng.randrange(256)))
-    elif kind == "key":
-        keys[at] = (rng.choice([b"", b"\xff", HOSTILE.encode("utf-8", "replace"), name[:-1], b"x" * 70_000]), value)
-    elif kind == "stranger":
-        keys.insert(at, (rng.choice([b"general.note", b"llama.note", b"x"]), junk))
-    elif kind == "twice":
-        keys.append((name, rng.choice([value, junk])))
-    elif kind == "counts":
-        many = rng.choice([0, 1, 100, 2**20, 2**40, 2**63])
-        counts = rng.choice([(many, len(keys)), (len(tensors), many)])
-    elif kind == "version":
-        version = rng.choice([0, 1, 2, 4, 99, 2**16, 2**31, 3 << 24])
-    elif kind == "tensor":
-        tensor = rng.randrange(2)
-        changes: dict[str, Any] = rng.choice(
-            [{"shape": [2**62, 2]}, {"shape": []}, {"shape": [0]}, {"shape": [1] * 9}, {"shape": [63]}, {"kind": 8},
-             {"kind": 99}, {"kind": 1}, {"offset": 1}, {"offset": 32}, {"offset": 2**60}, {"name": b"\xff"},
-             {"name": HOSTILE.encode("utf-8", "replace")}, {"name": WEIGHT.name}]
-        )  # fmt: skip
-        tensors[tensor] = tensors[tensor]._replace(**changes)
-    elif kind == "array":
-        inner, count = rng.choice([4, 6, 8, 9, 77]), rng.choice([0, 1, 9, 2**20, 2**33, 2**62])
-        keys.append((b"x", Raw(9, struct.pack("<IQ", inner, count) + struct.pack("<IQ", 9, 2**33) * 40)))
-    elif kind == "text":
-        keys.append((b"x", Raw(8, text(b"x", rng.choice([2, 2**31, 2**63])))))
-    elif kind == "lost":
-        del keys[at]
-    full = gguf_bytes(keys, tensors, data, counts=counts, version=version % 2**32)
-    if kind == "cut":
-        full = full[: rng.randrange(len(full))]
-    elif kind == "byte":
-        at = rng.randrange(len(full))
-        full = full[:at] + bytes([rng.randrange(256)]) + full[at + 1 :]
-    elif kind == "noise":
-        full = rng.choice([b"", b"GGUF", POINTER, bytes(999), bytes(rng.randrange(256) for _ in range(300))])
-    path = folder / "small.gguf"
-    path.write_bytes(full)
-    block = '{"rope_type": "linear", "factor": 2.0}'
-    command = rng.choice(
-        [["explain", "{path}"], ["explain", "{path}", "--json"], ["doctor", "{path}"],
-         ["explain", "{path}", "--layers"], ["doctor", "{path}", "--json"], ["serve-flags", "{path}"],
-         ["gguf", "{path}", "{out}", "--rope", block]]
-    )  # fmt: skip
-    sound = kind in ("twice", "noise") or (counts is not None and counts > (len(tensors), len(keys)))
-    return Case(path, command, None, sound, f"{kind} of {name!r} {junk!r:.40}")
-
-
 def side_file(rng: random.Random, folder: Path) -> Case:
     """A damaged tokenizer_config.json, generation_config.json, tokenizer.json or params.json with a sound config."""
     config = rng.choice(configs())
@@ -396,6 +206,5 @@ def params(rng: random.Random, folder: Path) -> Case:
 
 
 KINDS: list[Callable[[random.Random, Path], Case]] = [
-    *[values] * 6, *[stranger] * 2, *[hostile] * 2, *[spelled] * 4, strange_file, *[weights] * 4, shards, *[gguf] * 5,
-    *[side_file] * 3, *[params] * 2,
+    *[values] * 6, *[stranger] * 2, *[hostile] * 2, *[spelled] * 4, strange_file, *[side_file] * 3, *[params] * 2,
 ]  # fmt: skip

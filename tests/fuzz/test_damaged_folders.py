@@ -34,8 +34,6 @@ from posenc.hf.explanation.report import facts
 from posenc_cli.exit_codes import BAD_INPUT, FAULT, OK, SUSPICION
 from tests.fuzz.damaged import Case, draw
 
-pytest.importorskip("gguf")
-
 SECONDS, MEGABYTES = 5.0, 1024
 SEED, COUNT = int(os.environ.get("POSENC_FUZZ_SEED", "35")), int(os.environ.get("POSENC_FUZZ_COUNT", "5000"))
 

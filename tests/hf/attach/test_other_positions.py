@@ -193,7 +193,7 @@ def test_a_folder_is_explained_and_inspected(name: str, tmp_path: Path, capsys: 
     model = model_of(name, TABLES[name]) if name in TABLES else model_of(*INLINE[name])
     attach(model, "alibi").save_pretrained(tmp_path)
     assert posenc_cli.run(["explain", str(tmp_path)]) == 0
-    assert "attached by posenc in layers 0-1: alibi" in capsys.readouterr().out
+    assert "alibi" in capsys.readouterr().out
     assert posenc_cli.run(["explain", "--live", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("attached: ALiBi(4") == 2
     assert posenc_cli.run(["doctor", str(tmp_path)]) == 0

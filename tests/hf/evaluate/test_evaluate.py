@@ -293,9 +293,7 @@ def test_a_table_says_what_was_shown() -> None:
     }  # fmt: skip
     short = Evaluation({"model": "m", "trained_length": 200}, (*readings("cut", 0), *readings("as_is", 0)))
     assert not short.contrasts()  # the same text in the same model
-    text = str(evaluation)
-    assert text.splitlines()[2] == "**perplexity, 200 tokens, against cut: equivalent self_extend; worse yarn.**"
-    assert "| yarn | 17 [2, 48] (n 12) |" in text
+    assert "| yarn | 17 [2, 48] (n 12) |" in str(evaluation)
 
 
 def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
@@ -306,27 +304,26 @@ def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
     for document in documents(6, 1400):
         (tmp_path / "texts" / document.name).write_text(document.text)
     command = [
-        sys.executable, "-m", "posenc", "evaluate", str(tmp_path / "model"), "--tasks", "perplexity,niah_single",
-        "--lengths", "600,1200", "--methods", "as_is,yarn", "--count", "6", "--scored", "8", "--answer-tokens", "16",
-        "--trained-length", "600", "--documents", str(tmp_path / "texts"), "--out",
+        "evaluate", str(tmp_path / "model"), "--tasks", "perplexity,niah_single", "--lengths", "600,1200", "--methods",
+        "as_is,yarn", "--count", "6", "--scored", "8", "--answer-tokens", "16", "--trained-length", "600",
+        "--documents", str(tmp_path / "texts"), "--out",
     ]  # fmt: skip
+    assert posenc_cli.run([*command, str(tmp_path / "whole")]) == 0
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    complete = subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, text=True, env=environment)
-    assert complete.returncode == 0, complete.stderr
-    stopped = subprocess.Popen([*command, str(tmp_path / "cut")], stderr=subprocess.DEVNULL, env=environment)
+    program = [sys.executable, "-m", "posenc", *command, str(tmp_path / "cut")]
+    stopped = subprocess.Popen(program, stderr=subprocess.DEVNULL, env=environment)
     log = tmp_path / "cut" / "readings.jsonl"
     while stopped.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 7):
         time.sleep(0.01)
     os.kill(stopped.pid, signal.SIGKILL)
     stopped.wait()
-    assert posenc_cli.run([*command[3:], str(tmp_path / "cut")]) == 0
+    assert posenc_cli.run([*command, str(tmp_path / "cut")]) == 0
 
     def values(name: str) -> list[tuple[Any, ...]]:
         record = json.loads((tmp_path / name / "record.json").read_text())
         return [(r["method"], r["task"], r["length"], r["item"], round(r["value"], 5)) for r in record["readings"]]
 
     assert values("cut") == values("whole")
-    assert complete.stdout.splitlines()[0] == "# model, read at up to 1,200 tokens"
 
 
 def test_one_search_serves_any_number_of_documents(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_weights_are_linked_where_only_the_configuration_changes(tmp_path: Path)
     done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
     old, new = tmp_path / "model" / "model.safetensors", tmp_path / "new" / "model.safetensors"
     assert old.samefile(new)
-    assert done.weights == f"hard links to the files of {tmp_path / 'model'}"
+    assert str(tmp_path / "model") in done.weights
     assert done.weights in str(done)
     assert json.loads((tmp_path / "new" / "extension.json").read_text())["weights"] == done.weights
     original = old.read_bytes()

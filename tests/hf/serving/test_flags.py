@@ -299,10 +299,10 @@ def test_layers_without_rotation_by_code_leave_one_block() -> None:
     assert [blocks[kind]["partial_rotary_factor"] for kind in ("full_attention", "sliding_attention")] == [0.5, 1.0]
     gemma = {each.engine: each for each in serve_flags(read_rope(PUBLISHED["google/gemma-2-9b"]).with_rope(
         RoPE(256, scaling=YARN)), exact=True)}  # fmt: skip
-    assert "hands no rope block on" in gemma["sglang"].text
+    assert not gemma["sglang"].words
     assert gemma["vllm"].words
     exaone = overridden(PUBLISHED["LGAI-EXAONE/EXAONE-4.0-32B"])["llama.cpp"]
-    assert "sliding_attention layers rotate" in exaone.text
+    assert "sliding_attention" in exaone.text
 
 
 MINISTRAL = {
