@@ -19,7 +19,6 @@ from posenc.diffusion import rotation
 from posenc.figures import Bars, Curves, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
 from posenc.figures.named import NAMED, SHOWN
 from posenc.figures.texts import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
-from posenc.frequencies import DyPE
 from posenc.positions import grid
 from posenc.score import CoPE
 from posenc.weight import StickBreaking
@@ -194,16 +193,6 @@ def test_periods_of_generators_are_those_of_their_axes() -> None:
     assert slowed[4] == pytest.approx(66 / 0.9, rel=1e-6)
     wave = dict(curves("riflex-angle").series["with RIFLEx"])
     assert wave[60] == pytest.approx(math.cos(60 * 0.9 * 2 * math.pi / 66), abs=1e-6)
-
-
-def test_slowdown_of_larger_pictures_is_that_of_the_scalings() -> None:
-    fixed, steps, trained = curves("larger-pictures"), curves("dype-steps"), RoPE(56).spectrum().theta
-    assert [y for _, y in fixed.series["PI"]] == pytest.approx([2.0] * 28)
-    assert [y for _, y in fixed.series["DyPE, first step"]] == [y for _, y in steps.series["t = 1"]]
-    late = RoPE(56, scaling=DyPE(128, original_length=64, timestep=0.1)).spectrum().theta
-    assert [y for _, y in steps.series["t = 0.1"]] == pytest.approx((trained / late).tolist(), rel=1e-6)
-    unchanged = [sum(y < 1.001 for _, y in line) for line in steps.series.values()]
-    assert unchanged == sorted(unchanged), "ever more pairs are as they were trained"
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -110,22 +110,6 @@ def test_every_sentence_of_advice_rests_on_something_that_is_there() -> None:
     assert set(SOURCES) <= used, f"nobody cites {set(SOURCES) - used}"
 
 
-def test_cited_code_of_transformers_says_so() -> None:
-    transformers = pytest.importorskip("transformers")
-    models = Path(transformers.__file__).parent / "models"
-    of_code = [source for source in SOURCES.values() if source.file]
-    assert len(of_code) > 10
-    for source in of_code:
-        assert source.contains in (models / source.file).read_text(encoding="utf-8"), source.file
-
-
-def test_numbers_of_measured_sentences_are_those_of_the_records() -> None:
-    by_name = {study.name: study for study in studies()}
-    best = max((row.views["finer_scaled"][0], name) for name, row in by_name["images"].rows.items()
-               if "finer_scaled" in row.views)  # fmt: skip
-    assert "sinusoid" in best[1], "the default of an image encoder for other resolutions says so"
-
-
 def test_the_study_of_context_extension_says_what_advice_says_of_it() -> None:
     table = (ROOT / "docs/results/context-study/likelihood/table.md").read_text(encoding="utf-8")
     (row,) = [line.split(" | ") for line in table.splitlines() if line.startswith("| yarn | 12,288 |")]

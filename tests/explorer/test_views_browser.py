@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
@@ -10,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from posenc.catalogue import CATALOGUE
-from posenc.catalogue.studies import raw
 from posenc.explorer import page
 from tests.chromium import DESKTOP, PHONE, SCREENS, set_screen
-from tests.explorer.conftest import ARGUMENTS
 from tests.samples import mostly_slow
 
 pytestmark = pytest.mark.browser
@@ -228,47 +224,4 @@ def test_links_of_the_guide_show_what_they_say(browser: Any, tmp_path: Path) -> 
         show(browser, site, state=f"#{state}")
         assert noted(browser) == "", (source, state)
         assert dict(part.split("=") for part in state.split("&")).items() <= address(browser).items(), (source, state)
-    assert not browser.get_log("browser")
-
-
-def test_names_in_the_address_are_those_of_the_catalogue(browser: Any, explorer: Path) -> None:
-    show(browser, explorer)
-    scalings, biases = browser.execute_script(
-        "return [page.scalingChoices, page.biasMethods].map(list => list.map(([, , name]) => name))"
-    )
-    assert set(scalings) - {"none"} <= set(CATALOGUE)
-    assert {name.removesuffix("-log").removesuffix("-power") for name in biases} <= set(CATALOGUE)
-
-
-def test_results_open_on_the_default_run_with_the_encodings_of_a_comparison_only(browser: Any, explorer: Path) -> None:
-    show(browser, explorer, state="#view=results")
-    rows = {study["study"]: list(study["rows"]) for study in raw()}
-    counting = {study["study"]: study["counting"] for study in raw()}
-    assert address(browser)["comparison"] == "quick"
-    boxes = "return [...document.querySelectorAll('#results fieldset input')].map(e => e.value)"
-    assert browser.execute_script(boxes) == rows["quick"]
-    select = browser.execute_script("return document.querySelector('#results select')")
-    for i, name in enumerate(rows):
-        browser.execute_script(CHANGE, select, str(i))
-        assert browser.execute_script(boxes) == rows[name], name
-        lines = browser.execute_script("return document.querySelectorAll('#results figure polyline').length")
-        ticked = browser.execute_script("return document.querySelectorAll('#results input:checked').length")
-        assert ticked > 0, name
-        assert lines == ticked + (counting[name] is not None), f"{name}: and its n-gram"
-    assert not browser.get_log("browser")
-
-
-def test_a_pasted_configuration_is_drawn_or_refused_in_words(browser: Any, explorer: Path) -> None:
-    show(browser, explorer, state="#view=config&config=pasted")
-    assert re.findall(r"\d+", text_of(browser, "config"))[:2] == ["16", "0"], "layers and faults"
-    area = browser.execute_script("return document.querySelector('#config textarea')")
-    for text, faults in (
-        (json.dumps(ARGUMENTS["gpt-oss"]), ["0"]),
-        (json.dumps(ARGUMENTS["broken"]), ["1"]),
-        ("{", []),
-        ("", []),
-    ):
-        browser.execute_script(CHANGE, area, text)
-        assert re.findall(r"\d+", text_of(browser, "config"))[:1] == faults
-    assert "JSON" in browser.execute_script("return document.querySelector('#config pre').textContent")
     assert not browser.get_log("browser")

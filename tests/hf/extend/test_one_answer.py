@@ -1,6 +1,6 @@
 """recommend, extend (of a config alone, and of a live model), serve-flags and SERVING.md: one plan for one question.
 
-Over every published config and twenty lengths: type, factor and original length, or the code of the refusal.
+Over every published config and a dozen lengths: type, factor and original length, or the code of the refusal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from posenc.recommend import Needs, recommend
 from posenc.recommend.needs import read_checkpoint
 from tests.hf.extend.ten_models import PUBLISHED
 
-LENGTHS = (512, 2048, 4096, 8192, 12288, 16384, 32768, 40000, 40960, 65536, 100000, 131072, 200000, 262144, 400000,
-           524288, 786432, 1000000, 1010000, 2**21)  # fmt: skip
+LENGTHS = (512, 4096, 8192, 32768, 40000, 40960, 65536, 131072, 262144, 524288, 1000000, 1010000, 2**21)
 Outcome = tuple[Any, ...]
 
 
@@ -67,13 +66,13 @@ def test_recommend_extend_and_serve_flags_agree(model: str, tmp_path: Path) -> N
     reach = reach_of(read)
     for length in LENGTHS:
         expected = planned(config, length)
-        if length in LENGTHS[::5]:  # each writes every engine's line, which takes its time
-            assert written(config, length) == expected
+        whole = length in LENGTHS[::4]  # each writes every engine's line, which takes its time
+        assert not whole or written(config, length) == expected
         declared = max_length(read.text_config) or checkpoint.declared
         if declared is not None and length > declared:
             needs = Needs("checkpoint", kind, train_length=declared, length=length, checkpoint=checkpoint)
             assert outcome(recommend(needs).plan) == expected, (model, length)
-        if reach is not None and length > reach and any(read.rotations.values()):
+        if whole and reach is not None and length > reach and any(read.rotations.values()):
             assert not any(flags.words for flags in serve_flags(read, length=length)), "no line serves it unscaled"
 
 
@@ -90,7 +89,7 @@ def test_a_live_configuration_is_planned_as_the_file_is(model: str) -> None:
         pytest.skip("transformers or posenc does not read this configuration")
     if max_length(find_text_config(live)) != max_length(text_config):
         pytest.skip("transformers' class has another length")
-    for length in LENGTHS:
+    for length in LENGTHS[::2]:
         assert planned(live, length) == planned(config, length), length
 
 
