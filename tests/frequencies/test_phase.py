@@ -132,7 +132,7 @@ LONG = [1.0 + 0.37 * j for j in range(PAIRS)]
 Theta = list[mpf]
 
 
-def geometric(base: float) -> Theta:
+def powers(base: float) -> Theta:
     return [mpf(base) ** (mpf(-2 * j) / DIM) for j in range(PAIRS)]
 
 
@@ -162,7 +162,7 @@ def as_fractions(theta: Theta) -> Theta:
 
 
 def part_ntk(base: float, factor: float) -> Theta:
-    theta, aware = geometric(base), ntk(geometric(base), factor)
+    theta, aware = powers(base), ntk(powers(base), factor)
     first, second = by_index(base, 1.25, 0.75), by_index(base, 16, 2)
     mixed = [t / mpf(factor) * (1 - g) + a * g for t, a, g in zip(theta, aware, first, strict=True)]
     return [m * (1 - g) + t * g for m, t, g in zip(mixed, theta, second, strict=True)]
@@ -170,40 +170,40 @@ def part_ntk(base: float, factor: float) -> Theta:
 
 OPTIONS = {"original_length": LENGTH}
 METHODS: dict[str, tuple[float, nn.Module | None, Callable[[], Theta]]] = {
-    "rope": (1e4, None, lambda: geometric(1e4)),
-    "rope_5e5": (5e5, None, lambda: geometric(5e5)),
-    "linear": (1e4, PositionInterpolation(3.7), lambda: [t / mpf(3.7) for t in geometric(1e4)]),
-    "ntk": (1e4, NTKAware(6.5), lambda: ntk(geometric(1e4), 6.5)),
-    "ntk_by_parts": (1e4, NTKByParts(8, **OPTIONS), lambda: blend(geometric(1e4), 8, by_turns(geometric(1e4), 1, 32))),
+    "rope": (1e4, None, lambda: powers(1e4)),
+    "rope_5e5": (5e5, None, lambda: powers(5e5)),
+    "linear": (1e4, PositionInterpolation(3.7), lambda: [t / mpf(3.7) for t in powers(1e4)]),
+    "ntk": (1e4, NTKAware(6.5), lambda: ntk(powers(1e4), 6.5)),
+    "ntk_by_parts": (1e4, NTKByParts(8, **OPTIONS), lambda: blend(powers(1e4), 8, by_turns(powers(1e4), 1, 32))),
     "part_ntk": (1e4, PartNTK(8, **OPTIONS), lambda: part_ntk(1e4, 8)),
-    "yarn": (1e4, YaRN(16, **OPTIONS), lambda: blend(geometric(1e4), 16, by_index(1e4, 32, 1))),
+    "yarn": (1e4, YaRN(16, **OPTIONS), lambda: blend(powers(1e4), 16, by_index(1e4, 32, 1))),
     "yarn_no_truncate": (
         1.5e5,
         YaRN(32, truncate=False, **OPTIONS),
-        lambda: blend(geometric(1.5e5), 32, by_index(1.5e5, 32, 1, truncate=False)),
+        lambda: blend(powers(1.5e5), 32, by_index(1.5e5, 32, 1, truncate=False)),
     ),
     "yarn_rotations": (
         1e6,
         YaRN(4, ramp="rotations", **OPTIONS),
-        lambda: blend(geometric(1e6), 4, by_turns(geometric(1e6), 1, 32)),
+        lambda: blend(powers(1e6), 4, by_turns(powers(1e6), 1, 32)),
     ),
-    "llama3": (5e5, Llama3(8, **OPTIONS), lambda: blend(geometric(5e5), 8, by_turns(geometric(5e5), 1, 4))),
+    "llama3": (5e5, Llama3(8, **OPTIONS), lambda: blend(powers(5e5), 8, by_turns(powers(5e5), 1, 4))),
     "longrope": (
         1e4,
         LongRoPE(LONG, LONG, factor=8, **OPTIONS),
-        lambda: [t / mpf(f) for t, f in zip(geometric(1e4), LONG, strict=True)],
+        lambda: [t / mpf(f) for t, f in zip(powers(1e4), LONG, strict=True)],
     ),
-    "resonance": (1e4, Resonance(), lambda: as_fractions(geometric(1e4))),
+    "resonance": (1e4, Resonance(), lambda: as_fractions(powers(1e4))),
     "resonance_yarn": (
         1e4,
         nn.Sequential(YaRN(16, **OPTIONS), Resonance()),
-        lambda: as_fractions(blend(geometric(1e4), 16, by_index(1e4, 32, 1))),
+        lambda: as_fractions(blend(powers(1e4), 16, by_index(1e4, 32, 1))),
     ),
-    "resonance_ntk": (1e4, nn.Sequential(NTKAware(4), Resonance()), lambda: as_fractions(ntk(geometric(1e4), 4))),
+    "resonance_ntk": (1e4, nn.Sequential(NTKAware(4), Resonance()), lambda: as_fractions(ntk(powers(1e4), 4))),
     "proportional": (
         1e6,
         Proportional(0.25),
-        lambda: [t if j < PAIRS // 4 else mpf(0) for j, t in enumerate(geometric(1e6))],
+        lambda: [t if j < PAIRS // 4 else mpf(0) for j, t in enumerate(powers(1e6))],
     ),
 }
 
@@ -235,7 +235,7 @@ def test_a_base_a_head(position):
     cos, _ = rope.table(torch.tensor([position]))
     with mpmath.workdps(50):
         for head, base in enumerate(MultiScale(3).bases()):
-            expected, _ = exact_table([t / 2 for t in geometric(base)], position)
+            expected, _ = exact_table([t / 2 for t in powers(base)], position)
             assert (cos[head, 0].double() - expected).abs().max() < (3e-7 if position <= 10**8 else 2e-6)
 
 
