@@ -18,9 +18,13 @@ from posenc.hf.batches import PARAMETERS, CheckBatch, twin_of  # noqa: E402
 
 LENGTHS = (9, 14, 11)
 PAGE = Path(__file__).parents[2] / "docs/howto/packed-sequences.md"
-OPTIONS: dict[str, dict[str, Any]] = {  # their default configurations have no attention at all
-    "bamba": {"attn_layer_indices": [1]}, "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 16},
-}  # fmt: skip
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1]},  # these two have no attention by default
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 16},
+    "llama": {"vocab_size": 100},  # and of these a twin keeps up to half a billion numbers of embeddings
+    "bloom": {"vocab_size": 100},
+    "qwen3_5_text": {"vocab_size": 100},
+}
 
 
 def packed() -> dict[str, torch.Tensor]:
