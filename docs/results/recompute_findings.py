@@ -28,6 +28,7 @@ PAGE = RESULTS.parent / "findings.md"
 PLACES = tomllib.loads((RESULTS.parent / "guide" / "numbers.toml").read_text(encoding="utf-8"))
 NUMBER = r"[+−]?\d+(?:,\d{3})*(?:\.\d+)?"
 SHOWN = rf"(?:(?P<mean>{NUMBER})(?: ± (?P<half>{NUMBER}))?|(?P<word>[A-Za-z]+))"
+Array = np.ndarray[Any, Any]
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -37,7 +38,7 @@ class Number(float):
     half: float = float("nan")
 
 
-def errors(table: np.ndarray) -> list[tuple[float, float]]:
+def errors(table: Array) -> list[tuple[float, float]]:
     """Standard errors of the mean of a table (seeds, documents), with their degrees of freedom.
 
     Both factors are random and crossed. There is one error over seeds, one over documents and, where the rest of the
@@ -64,17 +65,17 @@ def errors(table: np.ndarray) -> list[tuple[float, float]]:
     return [(float(np.sqrt(value / table.size)), freedom) for value, freedom in candidates]
 
 
-def half_interval(table: np.ndarray, confidence: float) -> float:
+def half_interval(table: Array, confidence: float) -> float:
     """Half of the interval of the mean of a table (seeds, documents)."""
     return max(float(stats.t.ppf((1 + confidence) / 2, freedom) * error) for error, freedom in errors(table))
 
 
-def p_value(table: np.ndarray) -> float:
+def p_value(table: Array) -> float:
     """Of no difference: that of the widest interval."""
     return max(float(2 * stats.t.sf(abs(table.mean()) / error, freedom)) for error, freedom in errors(table))
 
 
-def holm(p: np.ndarray) -> np.ndarray:
+def holm(p: Array) -> Array:
     """p-values adjusted by Holm within their family."""
     order = np.argsort(p)
     steps = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
@@ -83,7 +84,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def estimate(table: np.ndarray, scale: float) -> Number:
+def estimate(table: Array, scale: float) -> Number:
     """The mean of a table (seeds, documents) with half of its 95 % interval."""
     result = Number(scale * table.mean())
     if table.size > 1:
