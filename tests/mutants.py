@@ -155,7 +155,7 @@ MUTANTS = (
            "return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]", "return scores.softmax(-1)",
            RESULTS),
     Mutant("softcap: not scaled back", "context.py",
-           "(products / softcap).tanh() * softcap", "(products / softcap).tanh()", ("tests/backends/test_softcap.py",)),
+           "(products / softcap).tanh() * softcap", "(products / softcap).tanh()", DROPOUT),
     Mutant("sinusoidal: cosines first", "embedding/sinusoidal.py",
            "torch.cat([sin, cos], -1) if self.layout", "torch.cat([cos, sin], -1) if self.layout",
            ("tests/golden/test_embeddings.py",)),

@@ -13,7 +13,7 @@ from posenc.encoding import Reads
 from posenc.structure import Structure
 from posenc.structure.interface import NO_INPUT_GRADIENTS, InputGradients
 from posenc.structure.tile import Tile
-from tests.backends.tiles.test_spec import Recorded
+from tests.backends.tiles.test_operator import Recorded
 from tests.samples import gap, qkv
 
 TOKENS = 40
