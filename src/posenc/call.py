@@ -20,7 +20,7 @@ from posenc.encoding import (
     ScoreEncoding,
     WeightEncoding,
 )
-from posenc.positions.checking import RESTARTS_MARK, default_positions, edges_of
+from posenc.positions.checking import RESTARTS, default_positions, edges_of
 from posenc.rotate import RowLengths, rotated, row_lengths
 from posenc.structure import Bias, Structure, TokenOrder
 from posenc.structure.lookup import all_distances
@@ -389,7 +389,7 @@ def _distances_by_index(call: AttentionCall, encodings: Sequence[Encoding]) -> b
         return False
     q_pos, k_pos = call.positions
     of_queries, of_keys = (edges_of(part) for part in call.segments)
-    counted = edges_of(k_pos, RESTARTS_MARK)
+    counted = edges_of(k_pos, RESTARTS)
     if counted is None or of_queries is None or of_keys is None or q_pos is not k_pos:
         return False
     if not counted.ends == of_queries.ends == of_keys.ends:

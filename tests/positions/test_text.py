@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy
 import pytest
 import torch
@@ -64,7 +66,8 @@ def test_distances_in_packed_documents_are_those_of_indices(encodings):
     assert not by_index(encodings, positions.from_segments(apart), apart)
     assert not prepare_call(q, k, v, encodings, q_pos=where, k_pos=where + 1, segments=documents).aligned
     where[:5] += 1
-    assert not by_index(encodings, where, documents)
+    for written in (where, copy.deepcopy(where)):
+        assert not by_index(encodings, written, documents)
 
 
 def test_segments_need_not_be_ordered_nor_equal_over_the_batch():

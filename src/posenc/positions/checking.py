@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.tracing import may_keep, stand_ins, tracing
@@ -72,9 +74,6 @@ def end_together(q_pos: Tensor, k_pos: Tensor) -> bool:
     return of_q.start >= of_k.start and of_q.start + len(q_pos) == of_k.start + len(k_pos)
 
 
-EDGES_MARK, RESTARTS_MARK = "_posenc_edges", "_posenc_restarts"  # attributes of the tensor itself
-
-
 class Edges(NamedTuple):
     """Documents end to end in a row, none of them empty."""
 
@@ -83,14 +82,19 @@ class Edges(NamedTuple):
     ends: tuple[int, ...]  # the numbers of ``cumulative``
 
 
-def edges_of(segments: Tensor, mark: str = EDGES_MARK) -> Edges | None:
+# Tensors themselves, by identity: no copy is among them, whose values may be others, and none is kept alive.
+EDGES: MutableMapping[Tensor, Edges] = WeakIdKeyDictionary()  # of `segments_from_cu_seqlens`
+RESTARTS: MutableMapping[Tensor, Edges] = WeakIdKeyDictionary()  # positions that `from_segments` made of those
+
+
+def edges_of(segments: Tensor, known: MutableMapping[Tensor, Edges] = EDGES) -> Edges | None:
     """The documents of `segments_from_cu_seqlens`, or of positions that `from_segments` made of those.
 
     None of any other numbers, of a part of them, and of those that somebody has written into: kernels that take
     documents by their edges would have to look at values, and wait for the device.
     """
     made = segments if segments._base is None else segments._base
-    edges: Edges | None = getattr(made, mark, None)
+    edges = known.get(made)
     whole = edges is not None and made._version == 0 and segments.shape[-1] == segments.numel() == made.numel()
     return edges if whole and segments.stride(-1) == 1 else None
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_several, shown
-from posenc.positions.checking import EDGES_MARK, RESTARTS_MARK, Edges, edges_of
+from posenc.positions.checking import EDGES, RESTARTS, Edges, edges_of
 from posenc.positions.validation import check_fits, check_rows, count_of, is_whole, table_of, within
 from posenc.tracing import stand_ins
 
@@ -53,7 +53,7 @@ def from_segments(segments: Tensor) -> Tensor:
     positions = index - torch.where(starts, index, 0).cummax(-1).values
     edges = None if stand_ins() or segments.is_inference() else edges_of(segments)
     if edges is not None and not positions.is_inference():
-        setattr(positions, RESTARTS_MARK, edges)
+        RESTARTS[positions] = edges
     return positions
 
 
@@ -83,11 +83,11 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
     total = last if total is None else total
     # right=True passes over empty documents; tokens past the last edge get the number behind the last document's.
     segments = torch.bucketize(torch.arange(total, device=cu_seqlens.device), cu_seqlens[1:].long(), right=True)
-    if not segments.is_inference():  # which has no version to tell by whether somebody wrote into it
+    if not (stand_ins() or segments.is_inference()):  # which has no version to tell by whether somebody wrote into it
         edges = sorted({0, *cu_seqlens.tolist(), total})
         longest = max((end - start for start, end in pairwise(edges)), default=0)
         placed = torch.tensor(edges, dtype=torch.int32, device=segments.device)
-        setattr(segments, EDGES_MARK, Edges(placed, longest, tuple(edges)))
+        EDGES[segments] = Edges(placed, longest, tuple(edges))
     return segments
 
 
