@@ -192,7 +192,7 @@ def generations(
     seed: int,
     history: Mapping[Candidate, float],
 ) -> Iterator[dict[Candidate, str]]:
-    """Generations of new candidates, each with its origin. Ends early when no candidate is left.
+    """Generations of new candidates, each with its origin. Ends early when no move leads to a new one.
 
     Args:
         space: what may be tried.
@@ -239,13 +239,8 @@ class Brood:
         return True
 
     def breed(self, origin: str, move: Move) -> bool:
-        """Add one child of a move; the next free candidate if the move finds none; none if there is none."""
-        for attempt in range(TRIES):
-            child = self.space.nearest(*move(WIDER**attempt))
-            if self.add_if_new(child, origin):
-                return True
-        free = self.space.next_free(child, self.history.keys() | self.children.keys())
-        return free is not None and self.add_if_new(free, "next free")
+        """Add one new child of a move; whether it found one."""
+        return any(self.add_if_new(self.space.nearest(*move(WIDER**attempt)), origin) for attempt in range(TRIES))
 
 
 def _breed(brood: Brood, parents: Parents, draw: Draw, space: Space, settings: Settings) -> None:

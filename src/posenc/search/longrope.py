@@ -6,7 +6,7 @@
 The paper's objective is a model's perplexity on a few long texts. Here it is any callable, lower is better; NaN and
 infinities are the worst. The search is a function of its arguments alone, so that an objective which remembers what it
 gave lets a stopped search go on. No candidate is evaluated twice, and it ends after population + generations ·
-(mutations + crossovers) evaluations, 1344 by default, or when no candidate is left.
+(mutations + crossovers) evaluations, 1344 by default, or earlier where no move leads to a new candidate.
 
 Source: Ding et al., LongRoPE, arXiv 2402.13753, section 3.2, algorithm 1.
 Checked against: microsoft/LongRoPE's dim_mono and dim_piece_mono; the best fitness of their runs is reached within
@@ -82,7 +82,6 @@ class Result:
         evaluations: how many there were.
         curve: best fitness after the population and after each generation.
         log: every evaluation, a generation after the other.
-        exhausted: whether the search ended because every candidate had been tried.
         critical: the real critical dimension of LongRoPE2 as a pair; 0 where all factors were searched.
     """
 
@@ -92,7 +91,6 @@ class Result:
     evaluations: int
     curve: tuple[float, ...]
     log: tuple[Evaluation, ...]
-    exhausted: bool
     critical: int = 0
 
 
@@ -169,8 +167,7 @@ def run(
         curve.append(history[best])
         if progress is not None:
             progress(Progress(generation, settings.generations, len(history), best, history[best]))
-    exhausted = len(history) == space.size
-    return Result(*best, history[best], len(history), tuple(curve), tuple(log), exhausted)
+    return Result(*best, history[best], len(history), tuple(curve), tuple(log))
 
 
 def _number(value: object) -> float:

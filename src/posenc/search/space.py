@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from posenc.frequencies.host import geometric
@@ -41,7 +40,6 @@ class Space:
 
     Attributes:
         log_least, log_limit: logarithms of the smallest and the largest factor of the grid.
-        size: number of candidates.
     """
 
     def __init__(self, pairs: int, limit: float, step: float, choices: tuple[int, ...], least: float = 1.0) -> None:
@@ -52,8 +50,6 @@ class Space:
                 f"step: no factor 1 + k · {step:g} lies between {least:g} and {limit:g}: use a smaller one"
             )
         self.log_least, self.log_limit = math.log(self._factor(self.bottom)), math.log(self._factor(self.top))
-        levels = self.top - self.bottom
-        self.size = sum(math.comb(levels + free, free) for free in (pairs - self.first(choice) for choice in choices))
 
     def first(self, choice: int) -> int:
         """The first pair whose factor is free."""
@@ -77,22 +73,6 @@ class Space:
         inside = sorted(min(max(x, self.log_least), self.log_limit) for x in logs[self.first(choice) :])
         levels = [round(math.expm1(x) / self.step) for x in inside]
         return self._candidate([min(max(level, self.bottom), self.top) for level in levels], choice)
-
-    def next_free(self, candidate: Candidate, taken: Container[Candidate]) -> Candidate | None:
-        """The first candidate not taken, from this one on in lexicographic order and around; None if all are."""
-        choice = self.choices.index(self.choice(candidate))
-        levels = [round((f - 1) / self.step) for f in candidate.factors[self.first(self.choices[choice]) :]]
-        for _ in range(self.size):
-            full = bisect.bisect_left(levels, self.top)  # from here on all are at the top; the one before can rise
-            if full > 0:
-                levels[full - 1 :] = [levels[full - 1] + 1] * (len(levels) - full + 1)
-            else:
-                choice = (choice + 1) % len(self.choices)
-                levels = [self.bottom] * (self.pairs - self.first(self.choices[choice]))
-            candidate_ = self._candidate(levels, self.choices[choice])
-            if candidate_ not in taken:
-                return candidate_
-        return None
 
     def _candidate(self, levels: Sequence[int], choice: int) -> Candidate:
         """The candidate with these free factors."""
