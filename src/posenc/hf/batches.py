@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel, TrainerCallback
 
+from posenc.hf.doctor.loader import CannotAskError, model_class
 from posenc.testing.check_batch import check_batch
 
 HEADS, KEY_HEADS, EXPERTS = 4, 2, 4
@@ -37,7 +37,6 @@ KERNELS = {  # what modelling code calls, and the package
     "_supports_flash_attn = True": "flash-attn", "causal_conv1d": "causal-conv1d", "mamba_ssm": "mamba-ssm",
     "_gated_delta_rule": "fla",
 }  # fmt: skip
-AUTO = ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForImageTextToText", "AutoModel")
 
 
 class CheckBatch(TrainerCallback):  # type: ignore[misc]  # transformers' classes are untyped
@@ -215,39 +214,30 @@ def configuration(path: str | PathLike[str], implementation: str | None = None) 
 
 def loaded(path: str | PathLike[str], dtype: torch.dtype, implementation: str | None = None) -> PreTrainedModel:
     """The model of a folder, of the class that its configuration names."""
-    config = configuration(path)
-    kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None)
-    options = {} if implementation is None else {"attn_implementation": implementation}
-    for make in ([kind] if kind is not None else []) + [getattr(transformers, auto) for auto in AUTO]:
-        try:
-            model: PreTrainedModel = make.from_pretrained(path, dtype=dtype, trust_remote_code=False, **options)
-            return model
-        except ValueError as error:
-            if "Unrecognized configuration class" not in str(error):
-                raise
-    raise ValueError(f"no class of transformers for the model type {config.model_type} gives logits of tokens")
+    options: dict[str, Any] = {} if implementation is None else {"attn_implementation": implementation}
+    cls = class_of(configuration(path))
+    model: PreTrainedModel = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False, **options)
+    return model
 
 
 def built(config: PretrainedConfig) -> PreTrainedModel:
     """A model of the class that the configuration names, in train mode; a ValueError where it is large."""
-    name = (getattr(config, "architectures", None) or [""])[0]
+    cls = class_of(config)
     with torch.device("meta"):
-        kind = getattr(transformers, name, None)
-        attempts = [kind._from_config] if kind is not None else []
-        attempts += [getattr(transformers, auto).from_config for auto in AUTO]
-        make = next(attempt for attempt in attempts if takes(attempt, config))
-        size = sum(parameter.numel() for parameter in make(config).parameters())
+        size = sum(parameter.numel() for parameter in cls._from_config(copy.deepcopy(config)).parameters())
     if size > PARAMETERS:
         raise ValueError(f"two layers have {size / 1e9:.1f} billion parameters")
-    model: PreTrainedModel = make(config)
+    model: PreTrainedModel = cls._from_config(config)
     return model.train()
 
 
-def takes(make: Any, config: PretrainedConfig) -> bool:
+def class_of(config: PretrainedConfig) -> Any:
+    """The class of transformers for a configuration.
+
+    Raises:
+        ValueError: where transformers has none.
+    """
     try:
-        make(copy.deepcopy(config))
-    except ValueError as error:
-        if "Unrecognized configuration class" in str(error):
-            return False
-        raise
-    return True
+        return model_class(config.to_dict())
+    except CannotAskError as error:
+        raise ValueError(f"config: {error}") from None
