@@ -87,3 +87,21 @@ def test_the_record_judges_by_the_goals_of_now(monkeypatch: pytest.MonkeyPatch, 
     judged = list(map(dry_run.judged, records))
     assert dry_run.unannounced(judged[:2], "sm_90") == dry_run.unannounced(judged[2:], "sm_80") == []
     assert len(dry_run.unannounced(judged[2:], "sm_90")) == 1
+
+
+def test_a_token_too_many_is_an_assertion_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    from posenc.backends.triton import launch
+
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(launch, "shared_memory", launch.shared_memory)  # which is replaced by a target's
+    offline = importlib.import_module("offline")
+    launches = offline.launches([64], [torch.bfloat16], 90, variants=False)
+    append = next(each for each in launches if each.name == "slot_kernels.append")
+    assert append.options["debug"]
+    parts = {"signature": append.signature, "constexprs": append.constants, "attrs": append.attributes}
+    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    source = triton.compiler.ASTSource(fn=append.fn, **parts)
+    compiled = triton.compile(source, target=target, options=append.options)
+    assert "__assertfail" in compiled.asm["ptx"]
+    assert "capacity of a static cache" in str(compiled.asm["ttir"])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from work import least
 
 from posenc import ALiBi, ForgetGate, RoPE, ScoreEncoding, T5Bias, attention
 from posenc.bias import FIRE, KERPLE, Sandwich
@@ -39,6 +40,7 @@ class Row(NamedTuple):
     make: Callable[[], Run]
     peer: Callable[[], Run] | None = None
     graph: bool = False
+    least: tuple[int, int] | None = None  # bytes and FLOPs, where they are known
 
 
 class Setting(NamedTuple):
@@ -94,7 +96,10 @@ def rows() -> dict[str, Row]:
 
 
 def attention_row(kind: str, name: str, setting: Setting) -> Row:
-    return Row(partial(attention_call, name, kind, setting), partial(sdpa, kind, setting), kind != "training")
+    some, queries = None, 1 if kind == "one query" else KEYS
+    if setting == DEFAULT:
+        some = least(HEADS, queries, KEYS, WIDTH, kind == "training")
+    return Row(partial(attention_call, name, kind, setting), partial(sdpa, kind, setting), kind != "training", some)
 
 
 # Encodings and tensors ------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ Columns
     of SDPA    its launches, which are what this card's kernel takes: cuDNN's backward is one, FlashAttention's five
     peak, MiB  by PyTorch's allocator, beyond the inputs
     graph      whether torch.cuda.graph captures the call
+Records, and launches.md, also have the bytes and FLOPs of each launch of a Triton kernel (work.py).
 """
 
 from __future__ import annotations
@@ -156,13 +157,15 @@ def readable(name: str) -> str:
 def measure(name: str, verbose: bool) -> Record:
     """One row, in this process."""
     from dry_rows import rows
+    from work import Work, written_down
 
     warnings.simplefilter("ignore")
-    row, device = rows()[name], Device()
+    row, device, work = rows()[name], Device(), list[Work]()
     run = row.make()
     for _ in range(3):
         run()
-    events, peak = device.record(run)
+    with written_down(work):
+        events, peak = device.record(run)
     counts = Counter(kind for kind, _ in events)
     launched = [readable(kernel) for kind, kernel in events if kind == "launch"]
     host = host_time(run)
@@ -172,7 +175,7 @@ def measure(name: str, verbose: bool) -> Record:
         "of_sdpa": None,
         "graph": captured(run) if row.graph else "",
         "most": [f"{n} x {kernel}" for kernel, n in Counter(launched).most_common(3)],
-        "launched": launched if verbose else [],
+        "launched": launched if verbose else [], "work": work, "least": row.least,
     }  # fmt: skip
     if row.peer is not None:
         peer = row.peer()
@@ -333,7 +336,28 @@ def rendered(path: Path) -> str:
         captured_as = {record["graph"] for record in each if record.get("graph")}
         cells = [row, *counts, goal, "; ".join(sorted(captured_as)), "; ".join(misses)]
         out.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(out) + "\n"
+    return "\n".join([*out, "", *rendered_work(list(next(iter(by_way.values()), {}).values()))]) + "\n"
+
+
+def rendered_work(records: list[Record]) -> list[str]:
+    """Bytes and FLOPs of each launch of our kernels, against the least that the call can take."""
+    found = [record for record in records if record.get("least") and any(flops for _, _, flops in record["work"])]
+    if not found:
+        return []
+    out = [
+        f"## Bytes and FLOPs ({found[0]['way']})", "",
+        "Of all tensors that a launch is given, each once, and of matrix products over whole tiles (work.py). x: over "
+        "the least, which reads q, k and v and writes the result once (in training gradients too) and multiplies "
+        "visible pairs alone, twice forward and five times backward. Kernels of PyTorch beside them are not counted.",
+        "", "| row | MiB | x | GFLOP | x | MiB and GFLOP of each launch |", "|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for record in found:
+        (bytes_least, flops_least), work = record["least"], record["work"]
+        moved, flops = sum(n for _, n, _ in work), sum(n for *_, n in work)
+        each = ", ".join(f"{name.rsplit('.', 1)[-1]} {m / 2**20:.1f} {f / 1e9:.1f}" for name, m, f in work)
+        cells = [record["row"], f"{moved / 2**20:.1f}", f"{moved / bytes_least:.2f}", f"{flops / 1e9:.2f}"]
+        out.append(f"| {' | '.join([*cells, f'{flops / flops_least:.2f}', each])} |")
+    return out
 
 
 def chosen(args: argparse.Namespace) -> list[str]:

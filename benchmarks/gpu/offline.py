@@ -16,6 +16,7 @@ two bytes, no asynchronous copies.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -47,6 +48,7 @@ HERE = Path(__file__).resolve().parent
 SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
 SPILLED = 64  # bytes a thread
 SPILLED_OF_KEYS = 256  # of the keys' gradient at 128 channels, whose two sums fill the registers
+WALKS = ("forward", "queries_backward", "keys_backward", "row_backward", "walk", "parts")  # over keys, or queries
 TYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64", torch.int64: "i64",
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "i1",
@@ -154,14 +156,13 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
                         out = softmax.attend_softmax(q, k, v, terms, width**-0.5, visibility, **options)
                         learned = [q, k, v, *(t for t in terms.learned if t.requires_grad)]
                         torch.autograd.grad(out.float().sum(), learned)
-                    for mode, terms in few().items():
+                    for mode, (terms, options) in few(width).items():
                         now = f"{mode}, {TYPES[dtype]}, {width} channels, {said}"
-                        plain = q[:, :, :1].detach(), k.detach(), v.detach(), terms
-                        seen = torch.ones(1, 256, dtype=torch.bool)
-                        decode.attend_few(*plain, width**-0.5, visibility.causal, visibility.window, seen=seen)
+                        plain = q[:, :, :1].detach(), k.detach(), v.detach(), terms, width**-0.5, True
+                        options["seen"] = torch.ones(1, 256, dtype=torch.bool)
+                        decode.attend_few(*plain, visibility.window, **options)
                         now += ", slots"
-                        held = of_slots(visibility.window)
-                        decode.attend_few(*plain, width**-0.5, True, visibility.window, seen=seen, slots=held)
+                        decode.attend_few(*plain, visibility.window, slots=of_slots(visibility.window), **options)
                     if width > launch.WIDEST:
                         continue
                     now = f"{TYPES[dtype]}, {width} channels, {said}"
@@ -169,11 +170,6 @@ def launches(widths: list[int], dtypes: list[torch.dtype], arch: int, *, variant
                     torch.autograd.grad(out.float().sum(), [q, k, v])
                     out = counts.attend_counts(q, k, v, Counts(table, width**-0.5), width**-0.5, visibility)
                     torch.autograd.grad(out.float().sum(), [q, k, v, table])
-                    now += ", slots"
-                    few_q, held = q[:, :, :1].detach(), of_slots(0)
-                    dropped, counted = Sticks(True, "drop"), Counts(table.detach(), width**-0.5)
-                    sticks.attend_sticks(few_q, k, v, dropped, width**-0.5, visibility, counts=held.counts)
-                    counts.attend_counts(few_q, k, v, counted, width**-0.5, visibility, held.counts)
                 for layout in ("half", "interleaved"):
                     now = f"{TYPES[dtype]}, {width} channels, {layout}"
                     cos = torch.zeros(256, width // 2)
@@ -219,16 +215,20 @@ def modes(width: int, dtype: torch.dtype, *, variants: bool) -> dict[str, tuple[
     return found
 
 
-def few() -> dict[str, Terms]:
-    """The same of one query."""
+def few(width: int) -> dict[str, tuple[Terms, dict[str, Any]]]:
+    """The same of one query, sticks and counts among them."""
     index = torch.zeros(256, dtype=torch.int32)
     network = [torch.zeros(shape) for shape in ((1,), (1,), (32,), (32,), (4, 32), (4,))]
-    return {
+    found = {
         "one query, row": Terms(row=torch.zeros(4, 256)),
         "one query, table": Terms(row=torch.zeros(4, 32), entries=index),
         "one query, slopes": Terms(slopes=torch.zeros(4)),
         "one query, gates": Terms(gates=torch.zeros(1, 4, 256)),
         "one query, network": Terms(network=DistanceNetwork(*network, 512.0, 1e-6, 0.0)),
+    }
+    return {name: (terms, {}) for name, terms in found.items()} | {
+        "one query, sticks": (Terms(), {"sticks": Sticks(True, "drop")}),
+        "one query, counts": (Terms(), {"counts": Counts(torch.zeros(width, 64), width**-0.5)}),
     }
 
 
@@ -285,9 +285,63 @@ def faults(launch: Launch, got: Cost, arch: int) -> list[str]:
         for (at,), value in launch.constants.items()
         if launch.fn.params[at].name in ("ROWS", "COLUMNS", "BM", "BN") and isinstance(value, int)
     ]
+    if launch.name.rsplit(".", 1)[-1] in WALKS and got.copies == "none" and not got.error:
+        found.append("no asynchronous copies")
     # wgmma takes 64 rows: a kernel of smaller tiles (one that decodes) cannot use it
     if arch == 90 and narrow and min(tiles, default=64) >= 64 and "mma" in got.units and "wgmma" not in got.units:
         found.append("mma.sync instead of wgmma: half the rate at best")
+    return found
+
+
+def rendered(path: Path) -> str:
+    """Records as a page: for each kernel the worst of its calls on each target, and what breaks a rule, with why."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    reasons = announced()
+    out = ["# Triton kernels, compiled without a GPU", ""]
+    ways = sorted({record["versions"] for record in records})
+    out += [
+        "- command: `python benchmarks/gpu/offline.py --arch 80 86 89 90 100 120 --json FILE`, then `--render FILE`"
+    ]
+    for way in ways:
+        of_way = [record for record in records if record["versions"] == way]
+        broken = sum(bool(record["breaks"]) for record in of_way)
+        targets = ", ".join(sorted({record["arch"] for record in of_way}, key=lambda arch: int(arch[3:])))
+        out.append(f"- {way}: {len(of_way)} kernels for {targets}; {broken} break a rule")
+    out += [
+        f"- no card ran. Rules: within the device's shared memory; at most {SPILLED} bytes spilled a thread "
+        f"({SPILLED_OF_KEYS} in the keys' gradient at 128 channels); wgmma on sm_90 for tiles of 64 rows; "
+        "asynchronous copies in loops over keys",
+        "- bfloat16, 64 and 128 channels; of each kernel the largest number among its calls, and the fewest copies", "",
+    ]  # fmt: skip
+    for way in ways:
+        targets = sorted({r["arch"] for r in records if r["versions"] == way}, key=lambda arch: int(arch[3:]))
+        out += [f"## {way}", "", f"| kernel: KiB shared, registers, bytes spilled | {' | '.join(targets)} |"]
+        out.append("|---|" + "---|" * len(targets))
+        for name in dict.fromkeys(r["kernel"] for r in records if r["versions"] == way):
+            cells = [name]
+            for arch in targets:
+                those = [r for r in records if (r["versions"], r["kernel"], r["arch"]) == (way, name, arch)]
+                most = [max(r[of] for r in those) for of in ("shared", "registers", "spilled")] if those else []
+                cells.append(f"{most[0] / 1024:.0f}, {most[1]}, {most[2]}" if most else "-")
+            out.append(f"| {' | '.join(cells)} |")
+        out.append("")
+    out += ["## What breaks a rule", "", "| kernel | target | calls | breaks | why |", "|---|---|---|---|---|"]
+    broken_rules: dict[tuple[str, str], list[Any]] = {}
+    for record in records:
+        for rule in record["breaks"]:
+            key = record["kernel"], re.sub(r"\d+ bytes$", "", re.sub(r"spills \d+ bytes", "spills", rule))
+            broken_rules.setdefault(key, []).append((record, rule))
+    for (name, rule), those in broken_rules.items():
+        numbers = [int(found[0]) for _, said in those if (found := re.findall(r"spills (\d+)", said))]
+        said = f"{rule} {min(numbers)} to {max(numbers)} bytes" if numbers else rule
+        targets = ", ".join(sorted({record["arch"] for record, _ in those}, key=lambda arch: int(arch[3:])))
+        out.append(f"| {name} | {targets} | {len(those)} | {said} | {reasons.get(name, '')} |")
+    return "\n".join(out) + "\n"
+
+
+def announced() -> dict[str, str]:
+    """Kernels that break a rule, and why, as goals.toml lists them."""
+    found: dict[str, str] = tomllib.loads((HERE / "goals.toml").read_text()).get("kernels_that_break_a_rule", {})
     return found
 
 
@@ -299,37 +353,36 @@ def main() -> int:
     parser.add_argument("--variants", action="store_true", help="also windows and documents")
     parser.add_argument("--kernels", nargs="+", default=[], help="kernels with one of these words in their name")
     parser.add_argument("--check", action="store_true", help="exit 1 where a kernel breaks a rule unannounced")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append each kernel as a line")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="write results/offline.md from such lines")
     args = parser.parse_args()
+    if args.render:
+        (HERE.parent / "results/offline.md").write_text(rendered(args.render))
+        return 0
     dtypes = [DTYPES[name] for name in args.dtypes]
     found = [(arch, each) for arch in args.arch for each in launches(args.widths, dtypes, arch, variants=args.variants)]
     found = [
         (arch, each) for arch, each in found if not args.kernels or any(word in each.name for word in args.kernels)
     ]
-    announced = tomllib.loads((HERE / "goals.toml").read_text()).get("kernels_that_break_a_rule", [])
-    print(f"torch {torch.__version__}, triton {triton.__version__}, {len(found)} kernels\n")
-    columns = (
-        "kernel",
-        "call",
-        "warps",
-        "stages",
-        "arch",
-        "shared, bytes",
-        "registers",
-        "spilled, bytes",
-        "matrix units",
-    )
-    columns += ("copies", "breaks")
+    versions = f"torch {torch.__version__}, triton {triton.__version__}"
+    print(f"{versions}, {len(found)} kernels\n")
+    columns = ("kernel", "call", "warps", "stages", "arch", "shared, bytes", "registers", "spilled, bytes")
+    columns += ("matrix units", "copies", "breaks")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
-    broken, new = 0, []
+    broken, new, known = 0, [], announced()
     for arch, each in found:
         got = cost(each, arch)
         wrong = faults(each, got, arch)
         broken += bool(wrong)
-        if wrong and each.name not in announced:
+        if wrong and each.name not in known:
             new.append(f"{each.name} on sm_{arch}, {each.label}: {'; '.join(wrong)}")
         options = [each.options.get("num_warps", 4), each.options.get("num_stages", 3)]
         cells = [each.name, each.label, *options, f"sm_{arch}", *got[:5], "; ".join(wrong) or "-"]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        if args.json:
+            record = {"versions": versions, "kernel": each.name, "call": each.label, "arch": f"sm_{arch}"}
+            with args.json.open("a") as file:
+                file.write(json.dumps(record | got._asdict() | {"breaks": wrong}) + "\n")
     print(f"\n{broken} of {len(found)} break a rule", *new, sep="\n")
     return int(args.check and bool(new))
 

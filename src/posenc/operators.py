@@ -24,6 +24,7 @@ def operator_with_backward(
     fake: Callable[..., Any],
     fake_backward: Callable[..., Any] | None,
     keep: Callable[[Sequence[Any], Any], Sequence[Any]],
+    schema: str | None = None,
     backward_schema: str | None = None,
 ) -> Callable[..., Any]:
     """``forward`` as the operator ``posenc::name``, with first derivatives.
@@ -37,9 +38,9 @@ def operator_with_backward(
         fake_backward: the same of ``backward``, which becomes an operator without derivatives; None: it is made of
             operators that have their own.
         keep: which values the backward pass is to have, of the inputs and the results.
-        backward_schema: where annotations do not say it.
+        schema, backward_schema: where annotations do not say them.
     """
-    operator = torch.library.custom_op(f"posenc::{name}", forward, mutates_args=())
+    operator = torch.library.custom_op(f"posenc::{name}", forward, mutates_args=(), schema=schema)
     operator.register_fake(fake)
     if fake_backward is not None:
         backward_operator = torch.library.custom_op(

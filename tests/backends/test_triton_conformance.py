@@ -72,7 +72,7 @@ def test_the_kernels_serve_biases_gates_counts_and_sticks() -> None:
 def test_equals_the_definition(case: Case, situation: Situation, monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
         size = 16 if situation.keys < SHORT else 64
-        monkeypatch.setattr(launch, "tile", lambda q: size)
+        monkeypatch.setattr(launch, "TILE", size)
         monkeypatch.setattr(launch, "candidates", lambda *args: [launch.Tile(size, size, 4, 1)])
     wide = call_of(case, situation)
     expected = differentiated(wide, "dense")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from posenc.backends import tiles
-from posenc.backends.triton import guard, launch, rotate
+from posenc.backends.triton import guard, launch, rotation
 from posenc.backends.triton.guard import VARIABLE, Kind, check, refusal
 from posenc.call import AttentionCall
 from posenc.rotary._rotate import rotate_pairs
@@ -216,7 +216,7 @@ def test_a_rotation_serves_after_its_check(layout, dtype, fault):
     kind, run = Kind("rotation", (layout,), dtype, 24, 16, True), CountingRotation(fault)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        refused = [refusal(kind, CPU, run, rotate._results) for _ in range(2)]
+        refused = [refusal(kind, CPU, run, rotation._results) for _ in range(2)]
     assert [said is None for said in refused] == [fault is None] * 2
     assert run.calls <= len(guard.SIZES)
 
@@ -231,4 +231,4 @@ def test_a_table_serves_after_its_check(fault):
     kind = Kind("rotation table", (), torch.float32, 12, 12, False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert (refusal(kind, CPU, run, rotate._table_results) is None) == (fault is None)
+        assert (refusal(kind, CPU, run, rotation._table_results) is None) == (fault is None)

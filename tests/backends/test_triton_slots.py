@@ -68,7 +68,7 @@ def _kernels_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(backend, "refuses_by_name", backend.unsupported)
         monkeypatch.setattr(decode, "BLOCK", 16)
-        monkeypatch.setattr(launch, "tile", lambda q: 16)
+        monkeypatch.setattr(launch, "TILE", 16)
         monkeypatch.setattr(self_attention, "is_step", lambda q: q.shape[2] == 1)
 
 
@@ -120,8 +120,7 @@ def test_steps_equal_one_call(name: str, window: int | None, monkeypatch: pytest
     got = decoded(module, cache, x.to(DEVICE)[:, : first + (14 if window else 5)], first)
     length = got.shape[1]
     assert gap(got.cpu().double(), expected[:, :length]) < CLOSE
-    alone = name == "sticks" or "counts" in name
-    assert served.steps == (0 if window and alone else length - first)
+    assert served.steps == length - first
     assert int(cache.seen) == length
     assert cache.real.sum(1).tolist() == [14 if window else length] * 2
     if module.axes:
@@ -178,8 +177,8 @@ KINDS = [
     Kind("few queries", ("row", "slopes", "causal", "padding", "slots"), torch.float32, 16, 16, False),
     Kind("few queries", ("row", "gates", "sink", "causal", "window", "padding", "slots"), torch.float32, 24, 16, False),
     Kind("few queries", ("network", "softcap", "causal", "padding", "slots"), torch.float32, 16, 40, False),
-    Kind("sticks", ("drop", "causal", "padding", "slots"), torch.float32, 16, 16, False),
-    Kind("counts", ("own gates", "causal", "padding", "slots"), torch.float32, 16, 16, False),
+    Kind("few queries", ("sticks", "drop", "causal", "window", "padding", "slots"), torch.float32, 16, 16, False),
+    Kind("few queries", ("counts", "own gates", "causal", "padding", "slots"), torch.float32, 16, 16, False),
 ]
 
 
@@ -272,18 +271,6 @@ def test_kerple_outside_of_its_bounds(kind: Any) -> None:
     expected = right, *torch.autograd.grad(right, learned, target.double())
     for one, other in zip(results, expected, strict=True):
         assert gap(one.detach().cpu().double(), other.detach()) < 1e-5 * max(1.0, float(other.detach().abs().max()))
-
-
-@kernels
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_products_with_the_table_of_counts(dtype: torch.dtype) -> None:
-    from posenc.backends.triton import counts
-
-    generator = torch.Generator().manual_seed(2)
-    q = torch.randn(2, 3, 4, 20, generator=generator).to(dtype).transpose(1, 2).contiguous().transpose(1, 2)
-    table = torch.randn(70, 20, generator=generator).T
-    got = counts._products(q.to(DEVICE), table.to(DEVICE), 0.3)
-    assert gap(got.cpu().double(), q.double() @ table.double() * 0.3) < 1e-5
 
 
 @pytest.mark.parametrize("multiprocessors", [58, 82, 108, 132, 148, 170])

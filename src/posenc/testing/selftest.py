@@ -86,9 +86,13 @@ def kinds() -> list[tuple[Kind, Size | None]]:
     ]  # fmt: skip
     few: list[tuple[str, ...]] = [
         ("slopes", "causal", "padding"), ("row", "sink", "causal", "window"), ("gates", "causal", "padding"),
-        ("network", "causal", "padding"), ("causal", "documents", "softcap"),
+        ("network", "causal", "padding"), ("causal", "documents", "softcap"), ("sticks", "own", "causal"),
+        ("counts", "own gates", "causal"),
     ]  # fmt: skip
-    slots: list[tuple[str, ...]] = [("causal",), ("slopes", "causal"), ("row", "causal"), ("gates", "causal")]
+    slots: list[tuple[str, ...]] = [
+        ("causal",), ("slopes", "causal"), ("row", "causal"), ("gates", "causal"), ("sticks", "drop", "causal"),
+        ("counts", "causal"),
+    ]  # fmt: skip
     kinds, layouts = [], ("half", "interleaved")
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         kinds += [Kind("rotation", (layout,), dtype, 128, 128, True) for layout in layouts]
@@ -300,7 +304,10 @@ def _device_seconds(run: Callable[[], object]) -> tuple[float, str]:
         return float(start.elapsed_time(end)) / 1e3 / repeats
 
     repeats = max(1, min(200, round(LEAST / max(once(2), 1e-6))))
-    return max(statistics.median(once(repeats) for _ in range(ROUNDS)), 1e-9), way
+    seconds = statistics.median(once(repeats) for _ in range(ROUNDS))
+    if seconds <= 0:
+        raise RuntimeError("no time passed on the device")
+    return seconds, way
 
 
 def _host_seconds(run: Callable[[], object]) -> float:

@@ -5,20 +5,19 @@ of forget gates, a softcap, a sink and dropout, under causal order, a window, do
 CoPE's counts have kernels of their own. They are for NVIDIA's GPUs from compute capability 8.0 on, and a kernel serves
 only after `guard` has checked it on the card at hand.
 
-Kernels are compiled for a call's widths when it comes; Triton is loaded then, and not before. `rotate` puts a kernel
+Kernels are compiled for a call's widths when it comes. `rotation` puts a kernel
 that rotates queries and keys in one pass in front of `posenc.rotary`; it is no backend, as it attends to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.triton import guard
+from posenc.backends.triton import encodings, guard, rotation, slots
 from posenc.backends.triton.guard import Kind
 from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, Slots, Terms, kernel_visibility, visibility_refusal
 from posenc.call import AttentionCall, with_structures
@@ -59,27 +58,22 @@ def refuses_slots(call: AttentionCall, *, counted: bool) -> str | None:
     """
     reason = refuses_by_name(call) or unsupported_slots(call, counted=counted)
     if reason is None:
-        from posenc.backends.triton.slots import results
-
         kind = kind_of(call)
-        reason = guard.refusal(kind._replace(flags=(*kind.flags, "slots")), call.q.device, run, results)
+        reason = guard.refusal(kind._replace(flags=(*kind.flags, "slots")), call.q.device, run, slots.results)
     return reason
 
 
 def unsupported_slots(call: AttentionCall, *, counted: bool) -> str | None:
     """What the kernels do not know of such a call, which they know without slots, or None."""
     call = with_structures(call)
-    kernel = kernel_of(call)
-    if kernel == "few queries":
-        return None if counted or terms_of(call).row is None else "a row by distance ends where the slots do"
-    if kernel == "softmax" or call.window is not None:
-        return "kernels of sticks and counts know no slots that are used again, and no other kernel knows slots"
+    if kernel_of(call) != "few queries":
+        return "kernels of many queries know no slots"
     sticks = None if call.weight is None else call.weight.structure()
-    return "what is left of sticks goes to a key by its index" if _keeps_remainder(sticks) else None
-
-
-def _keeps_remainder(structure: object) -> bool:
-    return isinstance(structure, Sticks) and structure.remainder != "drop"
+    if isinstance(sticks, Sticks) and sticks.remainder != "drop":
+        return "what is left of sticks goes to a key by its index"
+    if not counted and _alone(call) is None and terms_of(call).row is not None:
+        return "a row by distance ends where the slots do"
+    return None
 
 
 def unsupported(call: AttentionCall) -> str | None:
@@ -94,22 +88,24 @@ def unsupported(call: AttentionCall) -> str | None:
     reason = visibility_refusal(call)
     if reason is not None:
         return reason
-    if kernel_of(call) in ("sticks", "counts"):
-        return _unsupported_alone(call)
-    return _unsupported_softmax(call)
+    return _unsupported_alone(call) if _alone(call) else _unsupported_softmax(call)
 
 
 def kernel_of(call: AttentionCall) -> str:
-    """Which kernels a call whose structures have been asked is for: softmax, few queries, sticks or counts."""
-    if call.weight is not None and isinstance(call.weight.structure(), Sticks):
-        return "sticks"
-    parts = list(_structures(call))
-    if any(isinstance(part, Counts) for part in parts):
-        return "counts"
+    """Which kernels a call whose structures have been asked is for: few queries, softmax, sticks or counts."""
     decodes = call.q.shape[2] <= FEW and call.dropout is None and not _trains(call)
     if decodes and call.segments is not None:  # gates are summed over all keys there, not over those of a document
-        decodes = not any(isinstance(part, Decay) for part in parts)
-    return "few queries" if decodes else "softmax"
+        decodes = not any(isinstance(part, Decay) for part in _structures(call))
+    if decodes:
+        return "few queries"
+    return _alone(call) or "softmax"
+
+
+def _alone(call: AttentionCall) -> str | None:
+    """Sticks or counts, where a call has any: kernels take them without other terms."""
+    if call.weight is not None and isinstance(call.weight.structure(), Sticks):
+        return "sticks"
+    return "counts" if any(isinstance(part, Counts) for part in _structures(call)) else None
 
 
 def _trains(call: AttentionCall) -> bool:
@@ -190,8 +186,9 @@ def _has_row(call: AttentionCall, number: int) -> bool:
 def kind_of(call: AttentionCall) -> Kind:
     """What `guard` checks once for all calls like this one, which `unsupported` allows."""
     call = with_structures(call)
-    kernel, flags = kernel_of(call), []
-    if kernel in ("softmax", "few queries"):
+    kernel, alone = kernel_of(call), _alone(call)
+    flags = [alone] if alone and kernel == "few queries" else []
+    if not alone:
         terms = terms_of(call)
         flags += [name for name in ADDED if getattr(terms, name) is not None]
         flags += ["softcap"] if call.softcap is not None else []
@@ -203,7 +200,7 @@ def kind_of(call: AttentionCall) -> Kind:
     else:
         (counts,) = _structures(call)
         assert isinstance(counts, Counts)
-        flags += ["own gates"] if counts.queries is not None or counts.keys is not None else []
+        flags += ["own gates"] * (counts.queries is not None or counts.keys is not None)
     flags += ["causal"] * (call.causal is True) + ["window"] * (call.window is not None)
     flags += ["documents"] * (call.segments is not None) + ["padding"] * (call.mask is not None)
     return Kind(kernel, tuple(flags), call.q.dtype, call.q.shape[3], call.v.shape[3], _trains(call))
@@ -236,13 +233,12 @@ def terms_of(call: AttentionCall) -> Terms:
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
     call = with_structures(call)
-    kernel = kernel_of(call)
-    if kernel in ("sticks", "counts"):
-        return f"a kernel of its own for {kernel}, in Triton"
-    terms = terms_of(call)
-    added = [words for name, words in ADDED.items() if getattr(terms, name) is not None]
-    said = "one softmax kernel" if kernel == "softmax" else "softmax of few queries by parts of the keys"
-    return f"{said} under {', '.join(added) or 'no bias'}, in Triton"
+    kernel, what = kernel_of(call), _alone(call)
+    if what is None:
+        terms = terms_of(call)
+        added = [words for name, words in ADDED.items() if getattr(terms, name) is not None]
+        what = f"softmax under {', '.join(added) or 'no bias'}"
+    return f"{what}: {'parts of the keys, and their join' if kernel == 'few queries' else 'one kernel'}, in Triton"
 
 
 def run(call: AttentionCall, slots: Slots | None = None) -> Tensor:
@@ -252,7 +248,6 @@ def run(call: AttentionCall, slots: Slots | None = None) -> Tensor:
     """
     call = with_structures(call)
     qkv, kernel = (call.q, call.k, call.v), kernel_of(call)
-    came = None if slots is None else slots.counts
     if kernel == "few queries":
         return _run_few(call, slots)
     visibility = kernel_visibility(call)
@@ -269,20 +264,19 @@ def run(call: AttentionCall, slots: Slots | None = None) -> Tensor:
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 
-        return attend_sticks(*qkv, sticks, call.scale, visibility, call.tolerance or 2e-9, came)
+        return attend_sticks(*qkv, sticks, call.scale, visibility, call.tolerance or 2e-9)
     from posenc.backends.triton.counts import attend_counts
 
     (counts,) = _structures(call)
     assert isinstance(counts, Counts)
-    return attend_counts(*qkv, counts, call.scale, visibility, came)
+    return attend_counts(*qkv, counts, call.scale, visibility)
 
 
 def check_of(kind: Kind) -> tuple[guard.Run, guard.ResultsOf | None]:
     """What runs a call of a kind by its kernel, and what makes small ones, as `guard.check` takes both."""
-    from posenc.backends.triton import encodings, rotate, slots
-
     others: dict[str, tuple[guard.Run, guard.ResultsOf]] = {
-        "rotation": (rotate._run, rotate._results), "rotation table": (rotate._run_table, rotate._table_results),
+        "rotation": (rotation.rotate_queries_and_keys, rotation._results),
+        "rotation table": (rotation.rotation_table, rotation._table_results),
         "append": (slots.write, slots._written) if "at" in kind.flags else (slots.append, slots.appended),
         "log gates": (encodings._log_gates, encodings._right_gates),
         "kerple row": (encodings._kerple_row, encodings._right_row),
@@ -299,36 +293,22 @@ def _run_few(call: AttentionCall, slots: Slots | None) -> Tensor:
     if call.segments is not None:
         visibility = kernel_visibility(call.replace(mask=None))
         ids = visibility.q_ids, visibility.k_ids
+    sticks = None if call.weight is None else call.weight.structure()
+    sticks = sticks if isinstance(sticks, Sticks) else None
+    counts = next((part for part in _structures(call) if isinstance(part, Counts)), None)
+    terms = Terms() if _alone(call) else terms_of(call)
     qkv, plain = (call.q, call.k, call.v), (call.scale, call.causal is True, call.window or 0)
-    return attend_few(*qkv, terms_of(call), *plain, call.softcap, seen, *ids, slots)
+    out, used = attend_few(*qkv, terms, *plain, call.softcap, seen, *ids, slots, sticks, counts)
+    if sticks is None or sticks.remainder == "drop":
+        return out
+    from posenc.backends.triton.sticks import with_remainder
 
-
-def _rotation(*call: Any) -> tuple[Tensor, Tensor] | None:
-    from posenc.backends.triton import rotate  # here: who attends without a rotation does not wait for them
-
-    return rotate.rotated(*call)
-
-
-def _rotation_table(*call: Any) -> tuple[Tensor, Tensor] | None:
-    from posenc.backends.triton import rotate
-
-    return rotate.table(*call)
-
-
-def _log_gates(*call: Any) -> Tensor | None:
-    from posenc.backends.triton import encodings
-
-    return encodings.log_gates(*call)
-
-
-def _kerple_row(*call: Any) -> Tensor | None:
-    from posenc.backends.triton import encodings
-
-    return encodings.kerple_row(*call)
+    return with_remainder(out, used, *qkv, sticks, kernel_visibility(call))
 
 
 KERNELS.update(
     {
-        "rotation": _rotation, "rotation table": _rotation_table, "log gates": _log_gates, "kerple row": _kerple_row
+        "rotation": rotation.rotated, "rotation table": rotation.table, "log gates": encodings.log_gates,
+        "kerple row": encodings.kerple_row,
     }
 )  # fmt: skip

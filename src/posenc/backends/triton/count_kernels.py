@@ -22,18 +22,24 @@ from posenc.backends.triton.tile import (
     LOG2_E,
     add_rows,
     is_visible,
-    key_blocks,
-    load_rows,
+    key_ranges,
+    load_tile,
     product,
-    query_range,
+    query_ranges,
     store_rows,
 )
 
 
 @triton.jit
+def gate_of(raw, visible):
+    """Gates of a tile."""
+    return tl.where(visible, 1.0 / (1.0 + tl.exp2(-raw * LOG2_E)), 0.0)
+
+
+@triton.jit
 def positions(raw, carry, visible, z_rows, inside, last):
     """Gates of a tile, where the position below each count lies, how far on to the next, z there, and its slope."""
-    gates = tl.where(visible, 1.0 / (1.0 + tl.exp2(-raw * LOG2_E)), 0.0)
+    gates = gate_of(raw, visible)
     counts = carry[:, None] + tl.cumsum(gates, 1, reverse=True)
     free = counts < last
     counts = tl.minimum(counts, last)
@@ -44,61 +50,38 @@ def positions(raw, carry, visible, z_rows, inside, last):
 
 
 @triton.jit
-def products(
-    q, table, z, q_batch, q_head, q_row, table_channel, table_position, heads, queries, width, count, factor,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Some positions of one query's row of ``z`` (batch, heads, queries, count), float32: factor · q · table."""
-    which = tl.program_id(0).to(tl.int64)
-    of_head, i = which // queries, which % queries
-    c, at = tl.arange(0, WIDTH), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    start = q + of_head // heads * q_batch + of_head % heads * q_head + i * q_row
-    of_query = tl.load(start + c, mask=c < width, other=0.0).to(tl.float32)
-    inside = (c < width)[:, None] & (at < count)[None, :]
-    where = c[:, None] * table_channel + at[None, :] * table_position
-    of_table = tl.load(table + where, mask=inside, other=0.0).to(tl.float32)
-    tl.store(z + which * count + at, tl.sum(of_query[:, None] * of_table, 0) * factor, mask=at < count)
-
-
-@triton.jit
 def walk(
-    q, k, v, gate_q, gate_k, z, q_ids, k_ids, out, norms, carries, counts, scale, last,
+    q, k, v, gate_q, gate_k, z, q_ids, k_ids, out, norms, carries, scale, last,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
-    heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
+    heads, group, start, stop, queries, keys, window, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
-    KEEP: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
-    VALUES: tl.constexpr, GATES: tl.constexpr,
+    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    DV: tl.constexpr, VALUES: tl.constexpr, GD: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
-    """Queries start … stop − 1: results and log2 of their norms; with KEEP the counts before each tile alone.
-
-    SLOTS: ``counts`` says how many keys came before the newest, which is the query.
-    """
+    """Queries start … stop − 1: results and log2 of their norms; with KEEP the counts before each tile alone."""
     which = tl.program_id(1).to(tl.int64)
     b, h = which // heads, which % heads
-    if SLOTS:
-        keys = (tl.load(counts) + 1).to(tl.int32)
+    at_ids = q_ids + b * ids_q, k_ids + b * ids_k
     first = start + tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
-    q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
+    q_tile = load_tile(q + b * q_batch + h * q_head, first, stop, q_row, ROWS, D, WIDTH)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
     gk_start = gate_k + b * gk_batch + h // group * gk_head
     if SEPARATE:
-        gq_tile = load_rows(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, gate_width, ROWS, GATES)
+        gq_tile = load_tile(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, ROWS, GD, GATES)
     z_rows = (z + which * queries * (last + 1) + rows.to(tl.int64) * (last + 1))[:, None]
     z_last = tl.load(z + (which * queries + rows) * (last + 1) + last, mask=rows < stop, other=0.0)
     carry = tl.where(rows < stop, 0.0, float("inf"))
     best = tl.full((ROWS,), float("-inf"), tl.float32)
     norm = tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS, VALUES), tl.float32)
-    low, high = key_blocks(first, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
+    low, _low, _high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, ROWS, COLUMNS)
     for step in range(high - low):
         block = high - 1 - step
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
-        visible = is_visible(
-            rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
-        )
-        s = product(q_tile, tl.trans(load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)), EXACT)
+        visible = is_visible(rows[:, None], columns[None, :], *at_ids, queries, keys, window, CAUSAL, WINDOW, IDS)
+        s = product(q_tile, tl.trans(load_tile(k_start, block * COLUMNS, keys, k_row, COLUMNS, D, WIDTH)), EXACT)
         s = s * scale
         if KEEP:
             at = (which * (stop - start) + rows - start) * blocks + block
@@ -108,7 +91,7 @@ def walk(
         else:
             raw = s
             if SEPARATE:
-                gk_tile = load_rows(gk_start, block * COLUMNS, keys, gk_row, gate_width, COLUMNS, GATES)
+                gk_tile = load_tile(gk_start, block * COLUMNS, keys, gk_row, COLUMNS, GD, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, _, share, _, here, slope = positions(
                 raw, carry, visible, z_rows, (rows < stop)[:, None] & visible, last
@@ -120,13 +103,13 @@ def walk(
             new = tl.maximum(best, tl.max(s, 1))
             middle = tl.where(new == float("-inf"), 0.0, new)
             weights, shrink = tl.exp2(s - middle[:, None]), tl.exp2(best - middle)
-            v_tile = load_rows(v_start, block * COLUMNS, keys, v_row, value_width, COLUMNS, VALUES)
+            v_tile = load_tile(v_start, block * COLUMNS, keys, v_row, COLUMNS, DV, VALUES)
             total = total * shrink[:, None] + product(weights.to(v_tile.dtype), v_tile, EXACT)
             norm, best = norm * shrink + tl.sum(weights, 1), new
     if not KEEP:
         some = norm > 0
         total = total / tl.where(some, norm, 1.0)[:, None]
-        store_rows(out + which * queries * value_width, total, first, stop, value_width, value_width, ROWS, VALUES)
+        store_rows(out + which * queries * DV, total, first, stop, DV, DV, ROWS, VALUES)
         norms_of = tl.where(some, best + tl.log2(tl.where(some, norm, 1.0)), float("inf"))
         tl.store(norms + which * queries + rows, norms_of, mask=rows < stop)
 
@@ -136,22 +119,24 @@ def queries_backward(
     q, k, v, gate_q, gate_k, z, q_ids, k_ids, grad, delta, norms, carries, behind, d_q, d_gate_q, d_z, scale, last,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
-    heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
+    heads, group, start, stop, queries, keys, window, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, GATES: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr,
+    VALUES: tl.constexpr, GD: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
     """From the oldest key on: gradients of queries start … stop − 1 and of their z; ``behind``, sums of older tiles."""
     which = tl.program_id(1).to(tl.int64)
     b, h, first_row = which // heads, which % heads, which * queries
+    at_ids = q_ids + b * ids_q, k_ids + b * ids_k
     first = start + tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     inside = rows < stop
-    q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
-    grad_tile = load_rows(grad + first_row * value_width, first, stop, value_width, value_width, ROWS, VALUES)
+    q_tile = load_tile(q + b * q_batch + h * q_head, first, stop, q_row, ROWS, D, WIDTH)
+    grad_tile = load_tile(grad + first_row * DV, first, stop, DV, ROWS, DV, VALUES)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
     gk_start = gate_k + b * gk_batch + h // group * gk_head
     if SEPARATE:
-        gq_tile = load_rows(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, gate_width, ROWS, GATES)
+        gq_tile = load_tile(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, ROWS, GD, GATES)
         grad_gate_q = tl.zeros((ROWS, GATES), tl.float32)
     at_z = (first_row + rows) * (last + 1)
     z_last = tl.load(z + at_z + last, mask=inside, other=0.0)
@@ -159,14 +144,12 @@ def queries_backward(
     mean = tl.load(delta + first_row + rows, mask=inside, other=0.0)
     sums, grad_last = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS, WIDTH), tl.float32)
-    low, high = key_blocks(first, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
+    low, _low, _high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, ROWS, COLUMNS)
     for block in range(low, high):
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
-        visible = is_visible(
-            rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
-        )
-        k_tile = load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)
-        v_tile = load_rows(v_start, block * COLUMNS, keys, v_row, value_width, COLUMNS, VALUES)
+        visible = is_visible(rows[:, None], columns[None, :], *at_ids, queries, keys, window, CAUSAL, WINDOW, IDS)
+        k_tile = load_tile(k_start, block * COLUMNS, keys, k_row, COLUMNS, D, WIDTH)
+        v_tile = load_tile(v_start, block * COLUMNS, keys, v_row, COLUMNS, DV, VALUES)
         at = (which * (stop - start) + rows - start) * blocks + block
         carry = tl.load(carries + at, mask=inside, other=float("inf"))
         s = product(q_tile, tl.trans(k_tile), EXACT) * scale
@@ -177,7 +160,7 @@ def queries_backward(
         else:
             raw = s
             if SEPARATE:
-                gk_tile = load_rows(gk_start, block * COLUMNS, keys, gk_row, gate_width, COLUMNS, GATES)
+                gk_tile = load_tile(gk_start, block * COLUMNS, keys, gk_row, COLUMNS, GD, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, below, share, free, here, slope = positions(
                 raw, carry, visible, z + at_z[:, None], inside[:, None] & visible, last
@@ -197,10 +180,10 @@ def queries_backward(
                 grad_s += grad_raw
         total += product(grad_s.to(k_tile.dtype), k_tile, EXACT)
     tl.atomic_add(d_z + at_z + last, grad_last, mask=inside)
-    store_rows(d_q + first_row * width, total * scale, first, stop, width, width, ROWS, WIDTH)
+    store_rows(d_q + first_row * D, total * scale, first, stop, D, D, ROWS, WIDTH)
     if SEPARATE:
-        into_gates = d_gate_q + first_row * gate_width
-        store_rows(into_gates, grad_gate_q * scale, first, stop, gate_width, gate_width, ROWS, GATES)
+        into_gates = d_gate_q + first_row * GD
+        store_rows(into_gates, grad_gate_q * scale, first, stop, GD, GD, ROWS, GATES)
 
 
 @triton.jit
@@ -208,35 +191,35 @@ def keys_backward(
     q, k, v, gate_q, gate_k, z, q_ids, k_ids, grad, delta, norms, carries, behind, d_k, d_v, d_gate_k, scale, last,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
-    heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
+    heads, group, start, stop, queries, keys, window, blocks,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
-    MORE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
-    GATES: tl.constexpr,
+    MORE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    DV: tl.constexpr, VALUES: tl.constexpr, GD: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
     """What queries start … stop − 1 add to the gradients of one block of keys and values, for all heads of a group."""
     which = tl.program_id(1).to(tl.int64)  # key heads of all rows of the batch
     b, kv = which // (heads // group), which % (heads // group)
+    at_ids = q_ids + b * ids_q, k_ids + b * ids_k
     block = tl.program_id(0)
     first_key = block * COLUMNS
     columns = first_key + tl.arange(0, COLUMNS)
-    k_tile = load_rows(k + b * k_batch + kv * k_head, first_key, keys, k_row, width, COLUMNS, WIDTH)
-    v_tile = load_rows(v + b * v_batch + kv * v_head, first_key, keys, v_row, value_width, COLUMNS, VALUES)
+    k_tile = load_tile(k + b * k_batch + kv * k_head, first_key, keys, k_row, COLUMNS, D, WIDTH)
+    v_tile = load_tile(v + b * v_batch + kv * v_head, first_key, keys, v_row, COLUMNS, DV, VALUES)
     grad_k, grad_v = tl.zeros((COLUMNS, WIDTH), tl.float32), tl.zeros((COLUMNS, VALUES), tl.float32)
     if SEPARATE:
-        gk_tile = load_rows(gate_k + b * gk_batch + kv * gk_head, first_key, keys, gk_row, gate_width, COLUMNS, GATES)
+        gk_tile = load_tile(gate_k + b * gk_batch + kv * gk_head, first_key, keys, gk_row, COLUMNS, GD, GATES)
         grad_gate_k = tl.zeros((COLUMNS, GATES), tl.float32)
-    low, high = query_range(first_key, start, stop, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
+    low, _low, _high, high = query_ranges(first_key, queries, keys, window, CAUSAL, WINDOW, IDS, ROWS, COLUMNS)
+    low, high = tl.maximum(low * ROWS, start), tl.minimum(high * ROWS, stop)
     blocks_of_rows = tl.maximum(high - low + ROWS - 1, 0) // ROWS
     for step in range(group * blocks_of_rows):
         h, first = kv * group + step // blocks_of_rows, low + step % blocks_of_rows * ROWS
         rows, head = first + tl.arange(0, ROWS), b * heads + h
         inside = rows < stop
-        visible = is_visible(
-            rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
-        )
-        q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
-        grad_start = grad + head * queries * value_width
-        grad_tile = load_rows(grad_start, first, stop, value_width, value_width, ROWS, VALUES)
+        visible = is_visible(rows[:, None], columns[None, :], *at_ids, queries, keys, window, CAUSAL, WINDOW, IDS)
+        q_tile = load_tile(q + b * q_batch + h * q_head, first, stop, q_row, ROWS, D, WIDTH)
+        grad_start = grad + head * queries * DV
+        grad_tile = load_tile(grad_start, first, stop, DV, ROWS, DV, VALUES)
         at_z = (head * queries + rows) * (last + 1)
         norm = tl.load(norms + head * queries + rows, mask=inside, other=float("inf"))
         mean = tl.load(delta + head * queries + rows, mask=inside, other=0.0)
@@ -252,7 +235,7 @@ def keys_backward(
             raw = s
             if SEPARATE:
                 gq_start = gate_q + b * gq_batch + h * gq_head
-                gq_tile = load_rows(gq_start, first, stop, gq_row, gate_width, ROWS, GATES)
+                gq_tile = load_tile(gq_start, first, stop, gq_row, ROWS, GD, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, _, share, free, here, slope = positions(
                 raw, carry, visible, z + at_z[:, None], inside[:, None] & visible, last
@@ -268,8 +251,8 @@ def keys_backward(
                 grad_s += grad_raw
         grad_k += product(tl.trans(grad_s).to(q_tile.dtype), q_tile, EXACT)
         grad_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
-    add_rows(d_k + which * keys * width, grad_k * scale, first_key, keys, width, width, MORE, COLUMNS, WIDTH)
-    add_rows(d_v + which * keys * value_width, grad_v, first_key, keys, value_width, value_width, MORE, COLUMNS, VALUES)
+    add_rows(d_k + which * keys * D, grad_k * scale, first_key, keys, D, D, MORE, COLUMNS, WIDTH)
+    add_rows(d_v + which * keys * DV, grad_v, first_key, keys, DV, DV, MORE, COLUMNS, VALUES)
     if SEPARATE:
-        into_gates = d_gate_k + which * keys * gate_width
-        add_rows(into_gates, grad_gate_k * scale, first_key, keys, gate_width, gate_width, MORE, COLUMNS, GATES)
+        into_gates = d_gate_k + which * keys * GD
+        add_rows(into_gates, grad_gate_k * scale, first_key, keys, GD, GD, MORE, COLUMNS, GATES)

@@ -15,14 +15,10 @@ from posenc.backends.triton.launch import KernelVisibility
 from posenc.operators import operator_with_backward
 from posenc.structure import Counts
 
-FEW = 16  # queries whose z is made of narrow numbers, without a matrix product
-POSITIONS = 32  # of z that a program makes
-
 
 def attend_counts(
-    q: Tensor, k: Tensor, v: Tensor, counts: Counts, scale: float, visibility: KernelVisibility,
-    came: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, counts: Counts, scale: float, visibility: KernelVisibility
+) -> Tensor:
     """Softmax attention under positions that count gates, ``(batch, heads, queries, value_dim)`` in the dtype of q.
 
     Args:
@@ -30,44 +26,22 @@ def attend_counts(
         counts: the structure, with at most 256 positions; its keys have the key heads of the call.
         scale: of the products of q and k.
         visibility: which keys each query attends to.
-        came: the counts of `launch.Slots`; k, v and keys of gates have all slots.
     """
     queries = q if counts.queries is None else counts.queries
-    learns = torch.is_grad_enabled() and (queries.requires_grad or counts.table.requires_grad)
-    if queries.shape[2] <= FEW and not learns:
-        z = _products(launch.row_contiguous(queries), counts.table, counts.factor)
-    else:
-        # One launch: the factor is the product's own, and of what beta = 0 leaves out nothing is read.
-        none = q.new_empty(1, 1, dtype=torch.float32)
-        flat = queries.float().flatten(0, 2)
-        z = torch.addmm(none, flat, counts.table.float(), beta=0, alpha=counts.factor).view(*queries.shape[:3], -1)
+    # One launch: the factor is the product's own, and of what beta = 0 leaves out nothing is read.
+    none = q.new_empty(1, 1, dtype=torch.float32)
+    flat = queries.float().flatten(0, 2)
+    z = torch.addmm(none, flat, counts.table.float(), beta=0, alpha=counts.factor).view(*queries.shape[:3], -1)
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
     gates: list[Tensor | None] = [None, None]
     if counts.queries is not None or counts.keys is not None:
         keys = k if counts.keys is None else counts.keys
         gates = [launch.row_contiguous(x.to(q.dtype)) for x in (queries, keys)]
     out: Tensor = _operator(
-        q, k, v, *gates, z.contiguous(), visibility.q_ids, visibility.k_ids, came, scale, visibility.causal,
+        q, k, v, *gates, z.contiguous(), visibility.q_ids, visibility.k_ids, scale, visibility.causal,
         visibility.window,
     )[0]  # fmt: skip
     return out
-
-
-@torch.library.custom_op("posenc::count_products", mutates_args=())
-def _products(q: Tensor, table: Tensor, factor: float) -> Tensor:
-    """z of few queries, ``(batch, heads, queries, positions)`` float32, without gradients and without wide copies."""
-    z = q.new_empty(*q.shape[:3], table.shape[1], dtype=torch.float32)
-    (_, heads, queries, width), count = q.shape, table.shape[1]
-    count_kernels.products[(z[..., 0].numel(), -(-count // POSITIONS))](
-        q, table, z, *q.stride()[:3], *table.stride(), heads, queries, width, count, factor,
-        WIDTH=launch.padded(width), BLOCK=POSITIONS,
-    )  # fmt: skip
-    return z
-
-
-@_products.register_fake
-def _fake_products(q, table, factor):  # type: ignore[no-untyped-def]
-    return q.new_empty(*q.shape[:3], table.shape[1], dtype=torch.float32)
 
 
 def _pointers(
@@ -82,24 +56,24 @@ def _pointers(
 def _constants(
     q: Tensor, v: Tensor, gate_q: Tensor | None, q_ids: Tensor | None, causal: bool, window: int
 ) -> dict[str, object]:
-    width = launch.padded((q if gate_q is None else gate_q).shape[3])
-    return launch.constants(q, v, q_ids, causal, window, SEPARATE=gate_q is not None, GATES=width)
+    width = (q if gate_q is None else gate_q).shape[3]
+    separate = {"SEPARATE": gate_q is not None, "GD": width, "GATES": launch.padded(width)}
+    return launch.constants(q, v, q_ids, causal, window, **separate)
 
 
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, gate_q: Tensor | None, gate_k: Tensor | None, z: Tensor, q_ids: Tensor | None,
-    k_ids: Tensor | None, came: Tensor | None, scale: float, causal: bool, window: int,
+    k_ids: Tensor | None, scale: float, causal: bool, window: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Results, and log2 of the norms of softmax, ``(batch, heads, queries)``."""
     queries = q.shape[2]
     out = q.new_empty(*q.shape[:3], v.shape[3])
     norms = q.new_empty(q.shape[:3], dtype=torch.float32)
     pointers = _pointers(q, k, v, gate_q, gate_k, z, q_ids, k_ids)
-    widths = q.shape[3], v.shape[3], pointers[3].shape[3]
     count_kernels.walk[launch.row_grid(q, queries)](
-        *pointers, out, norms, norms, q if came is None else came, scale, z.shape[3] - 1,
-        *launch.strides(pointers[:5], q_ids, k_ids), *launch.sizes(q, k, 0, queries, window, *widths),
-        KEEP=False, SLOTS=came is not None, **_constants(q, v, gate_q, q_ids, causal, window),
+        *pointers, out, norms, norms, scale, z.shape[3] - 1,
+        *launch.strides(pointers[:5], q_ids, k_ids), *launch.sizes(q, k, 0, queries, window),
+        KEEP=False, **_constants(q, v, gate_q, q_ids, causal, window),
     )  # fmt: skip
     return out, norms
 
@@ -107,7 +81,7 @@ def _forward(
 def _backward(
     grad: Tensor, grad_norms: Tensor, out: Tensor, norms: Tensor, q: Tensor, k: Tensor, v: Tensor,
     gate_q: Tensor | None, gate_k: Tensor | None, z: Tensor, q_ids: Tensor | None, k_ids: Tensor | None,
-    came: Tensor | None, scale: float, causal: bool, window: int,
+    scale: float, causal: bool, window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     mean = (grad.float() * out).sum(-1)  # in float32, without a copy of the results
     grad = grad.to(q.dtype).contiguous()
@@ -116,11 +90,10 @@ def _backward(
     grad_k, grad_v, grad_gate_k = launch.key_gradients(q, k, k, v, k.new_empty(0) if gate_k is None else gate_k)
     grad_z = torch.zeros_like(z)
     steps, constants = launch.strides(pointers[:5], q_ids, k_ids), _constants(q, v, gate_q, q_ids, causal, window)
-    widths = q.shape[3], v.shape[3], pointers[3].shape[3]
     for start, stop, carries, behind in launch.backward_chunks(q, k):
-        rest = scale, z.shape[3] - 1, *steps, *launch.sizes(q, k, start, stop, window, *widths)
+        rest = scale, z.shape[3] - 1, *steps, *launch.sizes(q, k, start, stop, window)
         rows, both = launch.row_grid(q, stop - start), (grad, mean, norms, carries, behind)
-        count_kernels.walk[rows](*pointers, carries, carries, carries, q, *rest, KEEP=True, SLOTS=False, **constants)
+        count_kernels.walk[rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
         count_kernels.queries_backward[rows](*pointers, *both, grad_q, grad_gate_q, grad_z, *rest, **constants)
         count_kernels.keys_backward[launch.key_grid(q, k)](
             *pointers, *both, grad_k, grad_v, grad_gate_k, *rest, MORE=start > 0, **constants
@@ -128,7 +101,7 @@ def _backward(
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_gate_q, grad_gate_k.to(k.dtype), grad_z
 
 
-def _fake(q, k, v, gate_q, gate_k, z, q_ids, k_ids, came, scale, causal, window):  # type: ignore[no-untyped-def]
+def _fake(q, k, v, gate_q, gate_k, z, q_ids, k_ids, scale, causal, window):  # type: ignore[no-untyped-def]
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 

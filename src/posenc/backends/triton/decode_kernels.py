@@ -6,6 +6,10 @@ rows of its tile, and each key is loaded once. Logits as in `softmax_kernels`, b
     GATES   a part sums its gates from its newest key back, and leaves its total: s_ij has the gates of its own part
             alone, and `joined` adds those of all newer parts. So no sum over all keys is made first. Queries that are
             not the newest take off the gates of keys after them.
+    STICKS  instead of softmax: a part uses its sticks as if it had the newest keys, and leaves how much it used;
+            `joined` takes what newer parts used off its result
+    COUNTS  positions that count gates are no sum of parts: a launch of its own (COUNTS = 1) sums the gates of each part
+            first, and makes z meanwhile, some positions a part; the next (COUNTS = 2) begins at what newer parts count
     SEEN    keys that are hidden from all queries, one byte each; they forget nothing
     SLOTS   of a cache of fixed size: one query, which is the newest key; how many there are says the device, and under
             a window key j lies in slot j mod capacity. PLACES: distances are those of the keys' positions
@@ -22,28 +26,33 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from posenc.backends.triton.softmax_kernels import capped, normaliser, sees
+from posenc.backends.triton.count_kernels import gate_of, positions
+from posenc.backends.triton.softmax_kernels import capped, normaliser
+from posenc.backends.triton.stick_kernels import shares
 from posenc.backends.triton.term_kernels import HEADER, log_of
-from posenc.backends.triton.tile import LOG2_E, product
+from posenc.backends.triton.tile import LOG2_E, product, sees
 
-LENGTHS = ["queries", "keys", "window", "low"]
+LENGTHS = ["queries", "keys", "window", "low", "number_of_positions"]
 
 
 @triton.jit(do_not_specialize=LENGTHS)
 def parts(
-    q, k, v, row, index, tables, slopes, gates, q_ids, k_ids, counts, places, seen_keys, results, norms, totals, scale,
-    cap,
+    q, k, v, row, index, tables, slopes, gates, gate_q, gate_k, table_of_z, q_ids, k_ids, counts, places, seen_keys,
+    results, norms, totals, z, scale, cap, factor,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, row_head, row_entry,
-    gate_batch, gate_head, gate_key, ids_q, ids_k, seen_batch,
-    heads, group, queries, keys, window, low,
+    gate_batch, gate_head, gate_key, gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, z_channel, z_position,
+    ids_q, ids_k, seen_batch, heads, group, queries, keys, window, low, number_of_positions,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, SEEN: tl.constexpr, ROW: tl.constexpr,
     INDEX: tl.constexpr, SLOPES: tl.constexpr, GATES: tl.constexpr, SEGMENTS: tl.constexpr, CAP: tl.constexpr,
-    SINK: tl.constexpr, SLOTS: tl.constexpr, PLACES: tl.constexpr, EXACT: tl.constexpr, MOST: tl.constexpr,
-    ROWS: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    SINK: tl.constexpr, STICKS: tl.constexpr, CURRENT: tl.constexpr, COUNTS: tl.constexpr, SEPARATE: tl.constexpr,
+    SLOTS: tl.constexpr, PLACES: tl.constexpr, EXACT: tl.constexpr, MOST: tl.constexpr, ROWS: tl.constexpr,
+    BN: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    GD: tl.constexpr, GATE_WIDTH: tl.constexpr, PARTS: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    """Of one part: results still to be divided, the largest logit and the norm of each query, and the sum of gates.
+    """Of one part: results still to be divided, the largest logit and the norm of each query, and what adds up.
 
-    ``results`` (batch, heads, queries, parts, DV), ``norms`` (…, parts, 2), ``totals`` (batch, heads, parts), float32.
+    ``results`` (batch, heads, queries, parts, DV), ``norms`` (…, parts, 2), ``totals`` (…, parts), of gates, sticks or
+    counts, and ``z`` (batch, heads, queries, positions), all float32.
     """
     which, number, count = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     kv_heads = heads // group
@@ -72,7 +81,8 @@ def parts(
     first, stop = number * blocks // count, (number + 1) * blocks // count
     total = tl.zeros((ROWS, VALUES), tl.float32)
     norm, best = tl.zeros((ROWS,), tl.float32), tl.full((ROWS,), float("-inf"), tl.float32)
-    passed = tl.zeros((ROWS,), tl.float32)  # gates of newer keys of this part
+    passed = tl.zeros((ROWS,), tl.float32)  # gates, sticks or counts of newer keys of this part
+    to = ((b * heads + h) * queries + i) * count + number
     slope, centre, after = passed, passed, passed
     if SLOPES:
         slope = tl.load(slopes + h, mask=exists, other=0.0)
@@ -92,6 +102,24 @@ def parts(
         knots = tables + HEADER + 2 * SEGMENTS
         all_knots = tl.load(knots + tl.arange(0, SEGMENTS))
         r_least, r_most = tl.min(r, 0), tl.max(r, 0)
+    if COUNTS > 0:
+        gd, gate_tile = tl.arange(0, GATE_WIDTH), q_tile
+        z_rows, last = (z + ((b * heads + h) * queries + i) * number_of_positions)[:, None], number_of_positions - 1
+        if SEPARATE:
+            gq_at = (b * gq_batch + h * gq_head + i * gq_row)[:, None] + gd[None, :]
+            gate_tile = tl.load(gate_q + gq_at, mask=exists[:, None] & (gd < GD)[None, :], other=0.0)
+    if COUNTS == 1:
+        for start in range(number * POSITIONS, number_of_positions, count * POSITIONS):
+            position = start + tl.arange(0, POSITIONS)
+            in_table = (gd < GD)[:, None] & (position < number_of_positions)[None, :]
+            z_at = gd[:, None] * z_channel + position[None, :] * z_position
+            of_table = tl.load(table_of_z + z_at, mask=in_table, other=0.0).to(tl.float32)
+            in_z = exists[:, None] & (position < number_of_positions)[None, :]
+            tl.store(z_rows + position[None, :], product(gate_tile.to(tl.float32), of_table, True) * factor, mask=in_z)
+    if COUNTS == 2:
+        newer_part = tl.arange(0, PARTS)
+        is_newer = exists[:, None] & (newer_part < number)[None, :]
+        passed = tl.sum(tl.load(totals + (to - number)[:, None] + newer_part[None, :], mask=is_newer, other=0.0), 1)
     doc_i = rows
     if IDS:
         doc_i = tl.load(q_ids + b * ids_q + i, mask=exists, other=0)
@@ -121,6 +149,20 @@ def parts(
         if SEEN:
             open_keys = there & (tl.load(seen_keys + b * seen_batch + slot, mask=there, other=0) != 0)
             seen &= open_keys[None, :]
+        if not CURRENT:
+            seen &= own[:, None] != j[None, :]
+        if COUNTS > 0:
+            raw = s
+            if SEPARATE:
+                gk_at = gate_k + b * gk_batch + kv * gk_head + slot.to(tl.int64)[:, None] * gk_row + gd[None, :]
+                gk_tile = tl.load(gk_at, mask=there[:, None] & (gd < GD)[None, :], other=0.0)
+                raw = product(gate_tile, tl.trans(gk_tile), EXACT) * scale
+        if COUNTS == 1:
+            passed += tl.sum(gate_of(raw, seen), 1)
+        if COUNTS == 2:
+            gate, _, share, _, here, slope_of_z = positions(raw, passed, seen, z_rows, seen, last)
+            s += here + share * slope_of_z
+            passed += tl.sum(gate, 1)
         if ROW:
             entry, inside_row = n + (queries - 1), exists[:, None] & there[None, :]
             if SLOTS:  # padding has any position
@@ -152,50 +194,61 @@ def parts(
             # of the keys after each: a sum that begins at the newest, less the key's own
             s += tl.cumsum(gate, 1, reverse=True) - gate + passed[:, None]
             passed += tl.sum(gate, 1)
-        s = tl.where(seen, s * LOG2_E, float("-inf"))
-        new = tl.maximum(best, tl.max(s, 1))
-        middle = tl.where(new == float("-inf"), 0.0, new)
-        p, shrink = tl.exp2(s - middle[:, None]), tl.exp2(best - middle)
-        v_tile = tl.load(
-            v_start + slot.to(tl.int64)[:, None] * v_row + dv[None, :],
-            mask=there[:, None] & (dv < DV)[None, :],
-            other=0.0,
-        )
-        total = total * shrink[:, None] + product(p.to(v_tile.dtype), v_tile, EXACT)
-        norm, best = norm * shrink + tl.sum(p, 1), new
-    to = ((b * heads + h) * queries + i) * count + number
-    tl.store(results + to[:, None] * DV + dv[None, :], total, mask=exists[:, None] & (dv < DV)[None, :])
-    tl.store(norms + 2 * to, best - after * LOG2_E, mask=exists)
-    tl.store(norms + 2 * to + 1, norm, mask=exists)
-    if GATES:
-        tl.store(totals + (b * heads + h) * count + number, passed, mask=exists & (i == 0))
+        if COUNTS != 1:
+            if STICKS:
+                p, _, uses = shares(s * LOG2_E, passed, seen)
+                passed += uses
+            else:
+                s = tl.where(seen, s * LOG2_E, float("-inf"))
+                new = tl.maximum(best, tl.max(s, 1))
+                middle = tl.where(new == float("-inf"), 0.0, new)
+                p, shrink = tl.exp2(s - middle[:, None]), tl.exp2(best - middle)
+                total *= shrink[:, None]
+                norm, best = norm * shrink + tl.sum(p, 1), new
+            v_tile = tl.load(
+                v_start + slot.to(tl.int64)[:, None] * v_row + dv[None, :],
+                mask=there[:, None] & (dv < DV)[None, :],
+                other=0.0,
+            )
+            total += product(p.to(v_tile.dtype), v_tile, EXACT)
+    if COUNTS != 1:
+        tl.store(results + to[:, None] * DV + dv[None, :], total, mask=exists[:, None] & (dv < DV)[None, :])
+        tl.store(norms + 2 * to, best - after * LOG2_E, mask=exists)
+        tl.store(norms + 2 * to + 1, norm, mask=exists)
+    if GATES or STICKS or COUNTS == 1:
+        tl.store(totals + to, passed, mask=exists)
 
 
 @triton.jit(do_not_specialize=["queries", "count"])
 def joined(
-    results, norms, totals, sink, out, heads, queries, count,
-    GATES: tl.constexpr, SINK: tl.constexpr, PARTS: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
+    results, norms, totals, sink, out, used, heads, queries, count, GATES: tl.constexpr, SINK: tl.constexpr,
+    STICKS: tl.constexpr, PARTS: tl.constexpr, DV: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """The result of one query of one head."""
+    """The result of one query of one head; of STICKS also ``used`` (batch, heads, queries), what all parts used."""
     which = tl.program_id(0).to(tl.int64)
-    of_head = which // queries
     number, dv = tl.arange(0, PARTS), tl.arange(0, VALUES)
     there = number < count
-    best = tl.load(norms + 2 * (which * count + number), mask=there, other=float("-inf"))
-    norm = tl.load(norms + 2 * (which * count + number) + 1, mask=there, other=0.0)
-    if GATES:  # part 0 has the newest keys
-        gates = tl.load(totals + of_head * count + number, mask=there, other=0.0)
-        best += (tl.cumsum(gates, 0) - gates) * LOG2_E
-    best = tl.where(norm > 0, best, float("-inf"))
-    largest = tl.max(best, 0)
-    if SINK:
-        logit = tl.load(sink + of_head % heads).to(tl.float32) * LOG2_E
-        largest = tl.maximum(largest, logit)
-    middle = tl.where(largest == float("-inf"), 0.0, largest)
-    factor = tl.exp2(best - middle)
-    every = tl.sum(norm * factor, 0)
-    if SINK:
-        every += tl.exp2(logit - middle)
+    before = number * 0.0
+    if GATES or STICKS:  # part 0 has the newest keys
+        of_part = tl.load(totals + which * count + number, mask=there, other=0.0)
+        before = tl.cumsum(of_part, 0) - of_part
+    if STICKS:
+        factor = tl.where(there, tl.exp2(-before), 0.0)
+        every = tl.full((), 1.0, tl.float32)
+        tl.store(used + which, tl.sum(of_part, 0))
+    else:
+        best = tl.load(norms + 2 * (which * count + number), mask=there, other=float("-inf")) + before * LOG2_E
+        norm = tl.load(norms + 2 * (which * count + number) + 1, mask=there, other=0.0)
+        best = tl.where(norm > 0, best, float("-inf"))
+        largest = tl.max(best, 0)
+        if SINK:
+            logit = tl.load(sink + which // queries % heads).to(tl.float32) * LOG2_E
+            largest = tl.maximum(largest, logit)
+        middle = tl.where(largest == float("-inf"), 0.0, largest)
+        factor = tl.exp2(best - middle)
+        every = tl.sum(norm * factor, 0)
+        if SINK:
+            every += tl.exp2(logit - middle)
     inside = there[:, None] & (dv < DV)[None, :]
     of_parts = tl.load(results + (which * count + number)[:, None] * DV + dv[None, :], mask=inside, other=0.0)
     total = tl.sum(of_parts * factor[:, None], 0) / tl.where(every > 0, every, 1.0)

@@ -200,7 +200,7 @@ def small_call(
     q = tensor("q", batch, heads, queries, kind.width, narrow=True)
     k = tensor("k", batch, kv_heads, keys, kind.width, narrow=True)
     v = tensor("v", batch, kv_heads, keys, kind.value_width, narrow=True)
-    flags, weight = set(kind.flags), None
+    flags, weight = {kind.kernel, *kind.flags}, None
     structures: list[Structure] = []
     bias: tuple[Any, ...] = ()
     if "row" in flags and batch == 1:  # one of the two calls has a table
@@ -222,11 +222,11 @@ def small_call(
         structures.append(Decay(torch.nn.functional.logsigmoid(tensor("gates", batch, heads, keys) + 3.0)))
     if "sink" in flags:
         weight = _weight(Sink(tensor("sink", heads)))
-    if kind.kernel == "sticks":
+    if "sticks" in flags:
         remainder: Any = next(name for name in ("drop", "own", "vector") if name in flags)
         vector = tensor("vector", heads, kind.value_width) if remainder == "vector" else None
         weight = _weight(Sticks("current" in flags, remainder, vector))
-    if kind.kernel == "counts":
+    if "counts" in flags:
         gates: list[Tensor | None] = [None, None]
         if "own gates" in flags:
             gates = [

@@ -16,9 +16,9 @@ from posenc.call import AttentionCall
 from posenc.structure import DistanceNetwork
 from posenc.tracing import may_keep
 
-# Reasonable for Hopper and for widths of 64 to 128: tiles fit its shared memory. None of these was measured.
-TILE = 64  # queries, and keys, of a tile in half precision; half as many in float32
-SHARED = 160_000  # bytes of shared memory that such tiles need; where there is less, tiles are halved again
+# Queries, and keys, of a tile of sticks and counts: with more, their backward passes spill registers (offline.py). Not
+# measured.
+TILE = 32
 WARPS = 4
 STAGES = 2
 ROOM = 1 << 25  # numbers that a backward pass may keep between two of its kernels: 128 MiB in float32
@@ -107,12 +107,6 @@ def visibility_refusal(call: AttentionCall) -> str | None:
     if call.mask is not None and call.mask.shape[1:3] != (1, 1):
         return "kernels know masks per key, not per head or per query"
     return None
-
-
-def tile(q: Tensor) -> int:
-    """Queries, and keys, of a tile of sticks and counts; half as many of wide heads, whose sums fill the registers."""
-    size = TILE if q.element_size() == 2 and q.shape[3] <= WIDE else TILE // 2
-    return size if shared_memory(q.device) >= SHARED or size < TILE else size // 2
 
 
 def shared_memory(device: torch.device) -> int:
@@ -224,10 +218,10 @@ def strides(tensors: Sequence[Tensor], *ids: Tensor | None) -> tuple[int, ...]:
     return *[step for x in tensors for step in x.stride()[:3]], *between_rows
 
 
-def sizes(q: Tensor, k: Tensor, start: int, stop: int, window: int, *widths: int) -> tuple[int, ...]:
+def sizes(q: Tensor, k: Tensor, start: int, stop: int, window: int) -> tuple[int, ...]:
     """Numbers of everything for queries ``start … stop − 1``, in the order of kernels; blocks of keys are the last."""
     heads = q.shape[1]
-    return heads, heads // k.shape[1], start, stop, q.shape[2], k.shape[2], window, *widths, blocks(q, k)
+    return heads, heads // k.shape[1], start, stop, q.shape[2], k.shape[2], window, blocks(q, k)
 
 
 def constants(
@@ -236,14 +230,14 @@ def constants(
     """What kernels are compiled for."""
     return {
         "CAUSAL": causal, "WINDOW": window > 0, "IDS": q_ids is not None, "EXACT": exact(q),
-        "ROWS": tile(q), "COLUMNS": tile(q), "WIDTH": padded(q.shape[3]), "VALUES": padded(v.shape[3]),
-        "num_warps": WARPS, "num_stages": STAGES, **others,
+        "ROWS": TILE, "COLUMNS": TILE, "D": q.shape[3], "WIDTH": padded(q.shape[3]), "DV": v.shape[3],
+        "VALUES": padded(v.shape[3]), "num_warps": WARPS, "num_stages": STAGES, **others,
     }  # fmt: skip
 
 
 def row_grid(q: Tensor, queries: int) -> tuple[int, int]:
     """Programs for so many queries: one a tile and head."""
-    return -(-queries // tile(q)), q.shape[0] * q.shape[1]
+    return -(-queries // TILE), q.shape[0] * q.shape[1]
 
 
 def key_grid(q: Tensor, k: Tensor) -> tuple[int, int]:
@@ -253,7 +247,7 @@ def key_grid(q: Tensor, k: Tensor) -> tuple[int, int]:
 
 def blocks(q: Tensor, k: Tensor) -> int:
     """Blocks of keys."""
-    return -(-k.shape[2] // tile(q))
+    return -(-k.shape[2] // TILE)
 
 
 def padded(width: int) -> int:
@@ -291,7 +285,7 @@ def key_gradients(q: Tensor, k: Tensor, *tensors: Tensor) -> list[Tensor]:
 
 
 def _ranges(q: Tensor, k: Tensor) -> list[tuple[int, int]]:
-    return chunks(q.shape[2], 2 * q.shape[0] * q.shape[1] * blocks(q, k), tile(q))
+    return chunks(q.shape[2], 2 * q.shape[0] * q.shape[1] * blocks(q, k), TILE)
 
 
 def chunks(queries: int, per_query: int, size: int) -> list[tuple[int, int]]:

@@ -4,88 +4,93 @@
     (a, b) → (a·cos − b·sin, b·cos + a·sin)                backwards: by the opposite angles
 
 In float32, rounded once. The backward pass is the same kernel with −sin; it keeps the table and neither q nor k. The
-table itself, cos and sin of exact angles, takes one launch too.
+table itself, cos and sin of exact angles, takes one launch too. `rotated` and `table` are what `posenc.rotary` asks.
 """
-
-# mypy: disable-error-code="import-not-found,import-untyped,untyped-decorator"
-# ruff: noqa: N803
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import cast
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from posenc.backends.triton import launch
+from posenc.backends.triton import guard, launch
+from posenc.backends.triton.guard import Kind, Results, Run, Size
+from posenc.frequencies.phase import Frequencies
+from posenc.frequencies.rotation import Layout
 from posenc.operators import operator_with_backward
+from posenc.rotary._kernels import Pair
+from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotation_table import RotationTable
 
 TOKENS = 32  # of a tile; not measured
 WARPS = 4
+WIDEST = 256  # of a head
 
 
-@triton.jit
-def _rotate(  # type: ignore[no-untyped-def]
-    q, k, cos, sin, new_q, new_k,
-    q_batch, q_head, q_row, k_batch, k_head, k_row, table_batch, table_row,
-    heads, num_kv_heads, q_tokens, k_tokens, width, pairs,
-    HALF: tl.constexpr, INVERSE: tl.constexpr, ROWS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
-):  # fmt: skip
-    """Some tokens of one head of q or of k."""
-    which = tl.program_id(0).to(tl.int64)
-    b, h = which // (heads + num_kv_heads), which % (heads + num_kv_heads)
-    tokens = tl.where(h < heads, q_tokens, k_tokens)
-    if h < heads:
-        x, step = q + b * q_batch + h * q_head, q_row
-        new = new_q + (b * heads + h) * tokens * width
-    else:
-        x, step = k + b * k_batch + (h - heads) * k_head, k_row
-        new = new_k + (b * num_kv_heads + h - heads) * tokens * width
-    rows, pair = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
-    in_rows = (rows < tokens)[:, None]
-    inside = in_rows & (pair < pairs)[None, :]
-    at = (rows + k_tokens - tokens).to(tl.int64)  # queries are the last of the keys
-    at_table = b * table_batch + at[:, None] * table_row + pair[None, :]
-    c, s = tl.load(cos + at_table, mask=inside, other=0.0), tl.load(sin + at_table, mask=inside, other=0.0)
-    if INVERSE:
-        s = -s
-    old, new = x + rows.to(tl.int64)[:, None] * step, new + rows.to(tl.int64)[:, None] * width
-    if HALF:
-        first, second = pair[None, :], (pair + pairs)[None, :]
-        a, b = tl.load(old + first, mask=inside, other=0.0), tl.load(old + second, mask=inside, other=0.0)
-        a, b = a.to(tl.float32), b.to(tl.float32)
-        tl.store(new + first, (a * c - b * s).to(new_q.dtype.element_ty), mask=inside)
-        tl.store(new + second, (b * c + a * s).to(new_q.dtype.element_ty), mask=inside)
-    else:
-        both = tl.arange(0, 2 * PAIRS)
-        inside = in_rows & (both < 2 * pairs)[None, :]
-        x_tile = tl.load(old + both[None, :], mask=inside, other=0.0).to(tl.float32)
-        a, b = tl.split(tl.reshape(x_tile, (ROWS, PAIRS, 2)))
-        rotated = tl.reshape(tl.join(a * c - b * s, b * c + a * s), (ROWS, 2 * PAIRS))
-        tl.store(new + both[None, :], rotated.to(new_q.dtype.element_ty), mask=inside)
-    if REST > 0:
-        rest = 2 * pairs + tl.arange(0, REST)
-        inside = in_rows & (rest < width)[None, :]
-        tl.store(new + rest[None, :], tl.load(old + rest[None, :], mask=inside, other=0.0), mask=inside)
+def rotated(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Pair | None:
+    """q and k in one launch, or None where the kernel does not serve them; takes the arguments of `by_kernel`."""
+    if not _takes(q, k, cos) or guard.missing(q.device) is not None:
+        return None
+    kind = Kind("rotation", (layout,), q.dtype, q.shape[3], 2 * cos.shape[-1], True)
+    if guard.refusal(kind, q.device, rotate_queries_and_keys, _results) is not None:
+        return None
+    return rotate_queries_and_keys(q, k, cos, sin, layout)
 
 
-@triton.jit
-def _table(  # type: ignore[no-untyped-def]
-    positions, turns, cos, sin, tokens, pairs, RADIANS: tl.constexpr, GAIN: tl.constexpr, ROWS: tl.constexpr,
-    PAIRS: tl.constexpr,
-):  # fmt: skip
-    """cos and sin of some tokens, times the gain: `posenc.frequencies.phase`, whose int64 product wraps around."""
-    rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
-    inside = (rows < tokens)[:, None] & (pair < pairs)[None, :]
-    place = tl.load(positions + rows, mask=rows < tokens, other=0)
-    turn = tl.load(turns + pair, mask=pair < pairs, other=0)
-    angle = (place[:, None] * turn[None, :]).to(tl.float64) * tl.full((), RADIANS, tl.float64)
-    gain, at = tl.full((), GAIN, tl.float64), rows.to(tl.int64)[:, None] * pairs + pair[None, :]
-    tl.store(cos + at, (tl.cos(angle) * gain).to(tl.float32), mask=inside)
-    tl.store(sin + at, (tl.sin(angle) * gain).to(tl.float32), mask=inside)
+def _takes(q: Tensor, k: Tensor, cos: Tensor) -> bool:
+    """Whether the kernel knows calls of such shapes and dtypes."""
+    if q.dtype != k.dtype or q.dtype not in guard.TOLERANCES or cos.dtype != torch.float32:
+        return False
+    per_row = cos.ndim == 2 or (cos.ndim == 4 and cos.shape[1] == 1 and cos.shape[0] in (1, q.shape[0]))
+    fits = q.ndim == 4 and q.shape[3] <= WIDEST and cos.shape[-2] == k.shape[2]
+    return fits and per_row and q.numel() > 0
+
+
+def _results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Results, Results]:
+    """What is right, in float64 on the CPU, and what the kernel makes of the last queries and all keys of a text."""
+    (batch, heads, kv_heads, queries, keys), layout = size, cast(Layout, kind.flags[0])
+    angles = guard.drawn((batch, 1, keys, kind.value_width // 2), seed=4)
+    table = angles.cos(), angles.sin()
+    shapes = (batch, heads, queries, kind.width), (batch, kv_heads, keys, kind.width)
+    numbers = [guard.drawn(shape, seed=seed).to(kind.dtype) for seed, shape in enumerate(shapes)]
+    targets = [guard.drawn(shape, seed=seed + 2).to(kind.dtype) for seed, shape in enumerate(shapes)]
+    right, came = [x.double().requires_grad_() for x in numbers], [x.to(device).requires_grad_() for x in numbers]
+    cos, sin = (t.double() for t in table)
+    late_cos, late_sin = (t[:, :, keys - queries :] for t in (cos, sin))
+    outs = [
+        (rotate_pairs(right[0], late_cos, late_sin, layout), rotate_pairs(right[1], cos, sin, layout)),
+        run(*came, *(t.to(device) for t in table), layout),
+    ]
+    results = []
+    for inputs, out in zip((right, came), outs, strict=True):
+        gradients = torch.autograd.grad(
+            out, inputs, [t.to(x.device, x.dtype) for t, x in zip(targets, out, strict=True)]
+        )
+        named = zip(("result", "keys' result", "q", "k"), (*out, *gradients), strict=True)
+        results.append({name: x.detach().cpu().double() for name, x in named})
+    return results[0], results[1]
+
+
+def table(positions: Tensor, frequencies: Frequencies, gain: float) -> Pair | None:
+    """cos and sin in one launch, or None; takes the arguments of `table_by_kernel`."""
+    turns = frequencies.fractions(positions.device)
+    if turns.ndim != 1 or len(turns) > WIDEST or positions.numel() == 0 or guard.missing(positions.device) is not None:
+        return None
+    kind = Kind("rotation table", (), torch.float32, len(turns), len(turns), False)
+    if guard.refusal(kind, positions.device, rotation_table, _table_results) is not None:
+        return None
+    return rotation_table(positions, turns, gain)
+
+
+def _table_results(kind: Kind, size: Size, device: torch.device, run: Run) -> tuple[Results, Results]:
+    """Tables of near and far tokens, on the CPU in float64 and by the kernel."""
+    spread = [-0.3 * 10.0 ** (-4.0 * pair / kind.width) for pair in range(kind.width)]
+    places = torch.arange(size[0] * size[4]).view(size[0], size[4]) * 7_654_321 - 12_345
+    right = RotationTable.of_numbers(list(spread), 1.1).computed(places, torch.float64)
+    came = run(places.to(device), Frequencies(list(spread)).fractions(device), 1.1)
+    return tuple({"result": cos, "sin": sin} for cos, sin in (right, [t.cpu().double() for t in came]))  # type: ignore[return-value]
 
 
 def rotation_table(positions: Tensor, turns: Tensor, gain: float) -> tuple[Tensor, Tensor]:
@@ -96,19 +101,19 @@ def rotation_table(positions: Tensor, turns: Tensor, gain: float) -> tuple[Tenso
         turns: int64 ``(pairs,)``, frequencies as `Frequencies.fractions` gives them.
         gain: a factor.
     """
+    from posenc.backends.triton import rotation_kernels
+
     positions, pairs = positions.contiguous(), len(turns)
     cos = torch.empty(*positions.shape, pairs, dtype=torch.float32, device=positions.device)
     sin = torch.empty_like(cos)
-    _table[(-(-positions.numel() // TOKENS),)](
+    rotation_kernels.table[(-(-positions.numel() // TOKENS),)](
         positions, turns, cos, sin, positions.numel(), pairs, RADIANS=2 * math.pi / 2**64, GAIN=gain, ROWS=TOKENS,
         PAIRS=1 << (pairs - 1).bit_length(), num_warps=WARPS,
     )  # fmt: skip
     return cos, sin
 
 
-def rotate_queries_and_keys(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Literal["half", "interleaved"]
-) -> tuple[Tensor, Tensor]:
+def rotate_queries_and_keys(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     """q and k rotated by one table; channels past 2 · pairs pass through.
 
     Args:
@@ -123,11 +128,13 @@ def rotate_queries_and_keys(
 
 
 def _forward(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
+    from posenc.backends.triton import rotation_kernels
+
     (batch, heads, queries, width), (num_kv_heads, tokens), pairs = q.shape, k.shape[1:3], cos.shape[-1]
     q, k = launch.row_contiguous(q), launch.row_contiguous(k)
     new_q, new_k = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
     rest = width - 2 * pairs
-    _rotate[(batch * (heads + num_kv_heads), -(-tokens // TOKENS))](
+    rotation_kernels.rotate[(batch * (heads + num_kv_heads), -(-tokens // TOKENS))](
         q, k, cos, sin, new_q, new_k, *launch.strides((q, k)),
         0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, num_kv_heads, queries, tokens, width, pairs,
         HALF=half, INVERSE=inverse, ROWS=TOKENS, PAIRS=1 << (pairs - 1).bit_length(),

@@ -125,17 +125,10 @@ class _Operands(NamedTuple):
         return row_copies(self.row, self.entries, self.tables, *lengths, centred=self.sink is None)
 
 
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, row: Tensor | None, sums: Tensor | None, tables: Tensor | None,
-    sink: Tensor | None, index: Tensor | None, slopes: Tensor | None, q_ids: Tensor | None, k_ids: Tensor | None,
-    seed: Tensor | None, scale: float, causal: bool, window: int, softcap: float, dropped: float, first_query: int,
-    wants_row: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Results, and log2 of the norms of softmax, ``(batch, heads, queries)``."""
-    of = _Operands(
-        q, k, v, row, sums, tables, sink, index, slopes, q_ids, k_ids, seed, scale, causal, window, softcap, dropped,
-        first_query, wants_row,
-    )  # fmt: skip
+    of = _Operands(*inputs)
+    q, v = of.q, of.v
     out = q.new_empty(*q.shape[:3], v.shape[3])
     norms = q.new_empty(q.shape[:3], dtype=torch.float32)
     copies = of.copies()
@@ -227,6 +220,11 @@ def _fake_backward(grad, grad_norms, out, norms, *inputs):  # type: ignore[no-un
     return tuple(out.new_empty(0) if x is None else x.new_empty(x.shape) for x in inputs[:7])
 
 
+_INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? row, Tensor? sums, Tensor? tables, Tensor? sink, Tensor? index, "
+    "Tensor? slopes, Tensor? q_ids, Tensor? k_ids, Tensor? seed, float scale, bool causal, SymInt window, "
+    "float softcap, float dropped, SymInt first_query, bool wants_row"
+)
 _operator = operator_with_backward(
     "attend_softmax",
     _forward,
@@ -234,8 +232,7 @@ _operator = operator_with_backward(
     fake=_fake,
     fake_backward=_fake_backward,
     keep=lambda inputs, outputs: (*outputs, *inputs),
-    backward_schema="(Tensor grad, Tensor? grad_norms, Tensor out, Tensor norms, Tensor q, Tensor k, Tensor v, "
-    "Tensor? row, Tensor? sums, Tensor? tables, Tensor? sink, Tensor? index, Tensor? slopes, Tensor? q_ids, "
-    "Tensor? k_ids, Tensor? seed, float scale, bool causal, SymInt window, float softcap, float dropped, "
-    "SymInt first_query, bool wants_row) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    schema=f"({_INPUTS}) -> (Tensor, Tensor)",
+    backward_schema=f"(Tensor grad, Tensor? grad_norms, Tensor out, Tensor norms, {_INPUTS}) -> "
+    f"({', '.join(['Tensor'] * 7)})",
 )

@@ -36,20 +36,10 @@ import triton
 import triton.language as tl
 
 from posenc.backends.triton.term_kernels import HEADER, log_of
-from posenc.backends.triton.tile import LOG2_E, product, store_rows
+from posenc.backends.triton.tile import LOG2_E, is_visible, key_ranges, load_tile, product, query_ranges, store_rows
 
 # Lengths change from call to call: a kernel of its own for each multiple of 16 would be compiled for nothing.
 LENGTHS = ["queries", "keys", "window", "first_query", "plane", "chunk", "first_diagonal"]
-
-
-@triton.jit
-def load_tile(start, first, limit, step, ROWS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr):
-    """Rows first … first + ROWS − 1 of a matrix of width D, zeros beyond its edges; rows before its start are zeros."""
-    rows, columns = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    inside = ((rows >= 0) & (rows < limit))[:, None]
-    if D != WIDTH:
-        inside &= (columns < D)[None, :]
-    return tl.load(start + rows.to(tl.int64)[:, None] * step + columns[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
@@ -156,78 +146,25 @@ def head_bits(seed, b, h):
 
 
 @triton.jit
-def sees(i, j, of_i, of_j, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr):
-    """Whether queries i attend to keys j; ``of_i`` and ``of_j`` are their documents. Of shapes that broadcast."""
-    n = (keys - queries) + i - j
-    seen = (i < queries) & (j < keys) & (j >= 0)
-    if CAUSAL:
-        seen &= n >= 0
-    if WINDOW:
-        seen &= (n < window) & (n > -window)
-    if IDS:
-        seen &= of_i == of_j
-    return seen
-
-
-@triton.jit
-def key_ranges(
-    first, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr,
+def query_terms(
+    slopes, sums_start, plane, table, seed, b, h, i, first_query, queries, keys,
+    SLOPES: tl.constexpr, GATES: tl.constexpr, SEGMENTS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of keys for queries first …: masked from the first number on, plain from the second, then masked again."""
-    own = first + (keys - queries)
-    last_own = tl.minimum(first + BM, queries) - 1 + (keys - queries)
-    low, high = own * 0, own * 0 + keys
-    if WINDOW:
-        low = tl.maximum(low, own - window + 1)
-        high = tl.minimum(high, last_own + window)
-    if CAUSAL:
-        high = tl.minimum(high, last_own + 1)
-    high = tl.maximum(high, low)
-    first_block, end_block = low // BN, (high + BN - 1) // BN
-    full_low, full_high = first_block, keys // BN
-    if CAUSAL:
-        full_high = tl.minimum(full_high, tl.maximum(own + 1, 0) // BN)
-    if WINDOW:
-        full_low = (tl.maximum(last_own - window + 1, 0) + BN - 1) // BN
-        if not CAUSAL:
-            full_high = tl.minimum(full_high, tl.maximum(own + window, 0) // BN)
-    if IDS:
-        full_low = end_block
-    full_low = tl.minimum(tl.maximum(full_low, first_block), end_block)
-    full_high = tl.minimum(tl.maximum(full_high, full_low), end_block)
-    return first_block, full_low, full_high, end_block
-
-
-@triton.jit
-def query_ranges(
-    first_key, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr,
-):  # fmt: skip
-    """The same of blocks of queries for keys first_key …."""
-    ahead = queries - keys
-    last_key = tl.minimum(first_key + BN, keys) - 1
-    low, high = first_key * 0, first_key * 0 + queries
-    if CAUSAL:
-        low = tl.maximum(low, first_key + ahead)
-    if WINDOW:
-        low = tl.maximum(low, first_key + ahead - window + 1)
-        high = tl.minimum(high, last_key + ahead + window)
-    high = tl.maximum(high, low)
-    first_block, end_block = low // BM, (high + BM - 1) // BM
-    full_low, full_high = first_block, queries // BM
-    if CAUSAL:
-        full_low = (tl.maximum(last_key + ahead, 0) + BM - 1) // BM
-    if WINDOW:
-        full_high = tl.minimum(full_high, tl.maximum(first_key + ahead + window, 0) // BM)
-        if not CAUSAL:
-            full_low = tl.maximum(full_low, (tl.maximum(last_key + ahead - window + 1, 0) + BM - 1) // BM)
-    full_low = tl.where(first_key + BN > keys, end_block, full_low)  # ragged keys are masked everywhere
-    if IDS:
-        full_low = end_block
-    full_low = tl.minimum(tl.maximum(full_low, first_block), end_block)
-    full_high = tl.minimum(tl.maximum(full_high, full_low), end_block)
-    return first_block, full_low, full_high, end_block
+    """What a head's queries i bring to logits and dropout; anything in place of what is not there."""
+    own = i + (keys - queries)
+    slope, near, rest, r, c, r_least, r_most, knots, bits, of_seed = 0.0, own, own, own, 0.0, 0.0, 0.0, own, own, own
+    if SLOPES:
+        slope = tl.load(slopes + h) * LOG2_E
+    if GATES:
+        near, rest = gate_pair(sums_start, plane, own, (i < queries) & (own >= 0) & (own < keys))
+    if SEGMENTS > 0:
+        r, c = normaliser(table, own)
+        r_least, r_most = tl.min(r, 0), tl.max(r, 0)
+        knots = tl.load(table + HEADER + 2 * SEGMENTS + tl.arange(0, SEGMENTS))
+    if DROP:
+        bits = mixed_index(i + first_query, head_bits(seed, b, h), False)
+        of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
+    return slope, near, rest, r, c, r_least, r_most, knots, bits, of_seed
 
 
 @triton.jit(do_not_specialize=LENGTHS)
@@ -257,21 +194,9 @@ def forward(
     total = tl.zeros((BM, VALUES), tl.float32)
     norm = tl.zeros((BM,), tl.float32)
     best = tl.full((BM,), float("-inf"), tl.float32)
-    slope, r, c, r_least, r_most, knots, near_i, rest_i = 0.0, own, 0.0, 0.0, 0.0, own, own, own  # of what is not there
-    if SLOPES:
-        slope = tl.load(slopes + h) * LOG2_E
-    if GATES:
-        near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
-    if SEGMENTS > 0:
-        r, c = normaliser(table, own)
-        r_least, r_most = tl.min(r, 0), tl.max(r, 0)
-        knots = tl.load(table + HEADER + 2 * SEGMENTS + tl.arange(0, SEGMENTS))
-    if DROP:
-        bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
-        of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
-    doc_i = i
-    if IDS:
-        doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
+    slope, near_i, rest_i, r, c, r_least, r_most, knots, bits_i, of_seed = query_terms(
+        slopes, sums_start, plane, table, seed, b, h, i, first_query, queries, keys, SLOPES, GATES, SEGMENTS, DROP
+    )
     low, full_low, full_high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
     for phase in tl.static_range(3):  # masked, plain, masked
         if phase > 0 or WINDOW or IDS:
@@ -292,21 +217,8 @@ def forward(
                     first + (keys - queries), block * BN, ROW, SLOPES, GATES, SEGMENTS, BM, BN,
                 )  # fmt: skip
                 if phase != 1:
-                    doc_j = j
-                    if IDS:
-                        doc_j = tl.load(k_ids + b * ids_k + j, mask=j < keys, other=0)
-                    seen = sees(
-                        i[:, None],
-                        j[None, :],
-                        doc_i[:, None],
-                        doc_j[None, :],
-                        queries,
-                        keys,
-                        window,
-                        CAUSAL,
-                        WINDOW,
-                        IDS,
-                    )
+                    at = q_ids + b * ids_q, k_ids + b * ids_k
+                    seen = is_visible(i[:, None], j[None, :], *at, queries, keys, window, CAUSAL, WINDOW, IDS)
                     s = tl.where(seen, s, float("-inf"))
                 new = tl.maximum(best, tl.max(s, 1))
                 middle = tl.where(new == float("-inf"), 0.0, new)
@@ -376,21 +288,9 @@ def queries_backward(
         segment = tl.arange(0, SEGMENTS)
         of_slopes, of_offsets = tl.zeros((SEGMENTS,), tl.float32), tl.zeros((SEGMENTS,), tl.float32)
         table_knots = table + HEADER + 2 * SEGMENTS
-    slope, r, c, r_least, r_most, knots, near_i, rest_i = 0.0, own, 0.0, 0.0, 0.0, own, own, own  # of what is not there
-    if SLOPES:
-        slope = tl.load(slopes + h) * LOG2_E
-    if GATES:
-        near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
-    if SEGMENTS > 0:
-        r, c = normaliser(table, own)
-        r_least, r_most = tl.min(r, 0), tl.max(r, 0)
-        knots = tl.load(table + HEADER + 2 * SEGMENTS + tl.arange(0, SEGMENTS))
-    if DROP:
-        bits_i = mixed_index(i + first_query, head_bits(seed, b, h), False)
-        of_seed = tl.load(seed + 1).to(tl.uint32, bitcast=True)
-    doc_i = i
-    if IDS:
-        doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
+    slope, near_i, rest_i, r, c, r_least, r_most, knots, bits_i, of_seed = query_terms(
+        slopes, sums_start, plane, table, seed, b, h, i, first_query, queries, keys, SLOPES, GATES, SEGMENTS, DROP
+    )
     low, full_low, full_high, high = key_ranges(first, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
     for turn in tl.static_range(6):  # three ranges of keys, twice
         if (turn >= 3 or TWICE) and (turn % 3 > 0 or WINDOW or IDS):
@@ -413,21 +313,8 @@ def queries_backward(
                 )  # fmt: skip
                 p = tl.exp2(s - norm[:, None])
                 if turn % 3 != 1:
-                    doc_j = j
-                    if IDS:
-                        doc_j = tl.load(k_ids + b * ids_k + j, mask=j < keys, other=0)
-                    seen = sees(
-                        i[:, None],
-                        j[None, :],
-                        doc_i[:, None],
-                        doc_j[None, :],
-                        queries,
-                        keys,
-                        window,
-                        CAUSAL,
-                        WINDOW,
-                        IDS,
-                    )
+                    at = q_ids + b * ids_q, k_ids + b * ids_k
+                    seen = is_visible(i[:, None], j[None, :], *at, queries, keys, window, CAUSAL, WINDOW, IDS)
                     p = tl.where(seen, p, 0.0)
                 of_p = product(grad_tile, tl.trans(v_tile), EXACT)
                 if DROP:
@@ -499,9 +386,6 @@ def keys_backward(
     scaled = scale * LOG2_E
     if DROP:
         bits_j = mixed_index(j, tl.load(seed + 1).to(tl.uint32, bitcast=True), True)
-    doc_j = j
-    if IDS:
-        doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
     low, full_low, full_high, high = query_ranges(first_key, queries, keys, window, CAUSAL, WINDOW, IDS, BM, BN)
     for member in range(group):
         h = kv * group + member
@@ -545,21 +429,8 @@ def keys_backward(
                 )  # fmt: skip
                 p = tl.exp2(s - norm[None, :])
                 if phase != 1:
-                    doc_i = i
-                    if IDS:
-                        doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
-                    seen = sees(
-                        i[None, :],
-                        j[:, None],
-                        doc_i[None, :],
-                        doc_j[:, None],
-                        queries,
-                        keys,
-                        window,
-                        CAUSAL,
-                        WINDOW,
-                        IDS,
-                    )
+                    at = q_ids + b * ids_q, k_ids + b * ids_k
+                    seen = is_visible(i[None, :], j[:, None], *at, queries, keys, window, CAUSAL, WINDOW, IDS)
                     p = tl.where(seen, p, 0.0)
                 grad_tile = load_tile(grad_start, first, queries, grad_row, BM, DV, VALUES)
                 of_p = product(v_tile, tl.trans(grad_tile), EXACT)
@@ -637,14 +508,9 @@ def row_backward(
                 near_i, rest_i = gate_pair(sums_start, plane, own, inside & (own >= 0) & (own < keys))
                 near_j, rest_j = gate_pair(sums_start, plane, j, there)
                 s += ((near_i[:, None] - near_j[None, :]) + (rest_i[:, None] - rest_j[None, :])) * LOG2_E
-            doc_i, doc_j = i, j
-            if IDS:
-                doc_i = tl.load(q_ids + b * ids_q + i, mask=inside, other=0)
-                doc_j = tl.load(k_ids + b * ids_k + j, mask=there, other=0)
             norm = tl.load(norms + of_head + i, mask=inside, other=float("inf"))
-            seen = sees(
-                i[:, None], j[None, :], doc_i[:, None], doc_j[None, :], queries, keys, window, CAUSAL, WINDOW, IDS
-            )
+            at = q_ids + b * ids_q, k_ids + b * ids_k
+            seen = is_visible(i[:, None], j[None, :], *at, queries, keys, window, CAUSAL, WINDOW, IDS)
             p = tl.where(seen, tl.exp2(s - norm[:, None]), 0.0)
             grad_tile = load_tile(grad_start, first, queries, grad_row, BM, DV, VALUES)
             v_tile = load_tile(v_start, first_key, keys, v_row, BM, DV, VALUES)

@@ -21,7 +21,7 @@ from posenc.structure import Sticks
 
 def attend_sticks(
     q: Tensor, k: Tensor, v: Tensor, sticks: Sticks, scale: float, visibility: KernelVisibility,
-    tolerance: float = 2e-9, counts: Tensor | None = None,
+    tolerance: float = 2e-9,
 ) -> Tensor:  # fmt: skip
     """Stick-breaking attention, ``(batch, heads, queries, value_dim)`` in the dtype of q.
 
@@ -31,17 +31,20 @@ def attend_sticks(
         scale: of the products of q and k.
         visibility: which keys each query attends to.
         tolerance: weight of a row that may be left out.
-        counts: see `launch.Slots`; k and v have all slots, and the remainder is dropped.
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
     enough, drops = -math.log2(tolerance), sticks.remainder == "drop"
     documents, plain = (visibility.q_ids, visibility.k_ids), (visibility.causal, visibility.window)
     results: tuple[Tensor, Tensor] = _operator(
-        q, k, v, *documents, counts, scale, *plain, sticks.attend_current, enough, not drops
+        q, k, v, *documents, scale, *plain, sticks.attend_current, enough, not drops
     )
-    out, used = results
-    if drops:
-        return out
+    return results[0] if drops else with_remainder(*results, q, k, v, sticks, visibility)
+
+
+def with_remainder(
+    out: Tensor, used: Tensor, q: Tensor, k: Tensor, v: Tensor, sticks: Sticks, visibility: KernelVisibility
+) -> Tensor:
+    """Results in the dtype of q, with what gets the rest of the sticks; ``used``: −log2 of it."""
     left, own_visible = torch.exp2(-used).unsqueeze(-1), _own_key_visible(q, k, visibility)
     if sticks.vector is not None:
         visible = ((used > 0) | own_visible).unsqueeze(-1)
@@ -62,17 +65,17 @@ def _own_key_visible(q: Tensor, k: Tensor, visibility: KernelVisibility) -> Tens
 
 
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None, counts: Tensor | None, scale: float,
+    q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None, scale: float,
     causal: bool, window: int, current: bool, enough: float, wide: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Results without the remainder, in float32 where ``wide``; −log2 of what is left, ``(batch, heads, queries)``."""
-    queries, widths = q.shape[2], (q.shape[3], v.shape[3])
+    queries = q.shape[2]
     out = q.new_empty(*q.shape[:3], v.shape[3], dtype=torch.float32 if wide else q.dtype)
     used = q.new_empty(q.shape[:3], dtype=torch.float32)
     stick_kernels.walk[launch.row_grid(q, queries)](
-        *_pointers(q, k, v, q_ids, k_ids), out, used, used, q if counts is None else counts, scale, enough,
-        *launch.strides((q, k, v), q_ids, k_ids), *launch.sizes(q, k, 0, queries, window, *widths),
-        KEEP=False, SLOTS=counts is not None, **launch.constants(q, v, q_ids, causal, window, CURRENT=current),
+        *_pointers(q, k, v, q_ids, k_ids), out, used, used, scale, enough,
+        *launch.strides((q, k, v), q_ids, k_ids), *launch.sizes(q, k, 0, queries, window),
+        KEEP=False, **launch.constants(q, v, q_ids, causal, window, CURRENT=current),
     )  # fmt: skip
     return out, used
 
@@ -84,7 +87,7 @@ def _pointers(q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tens
 
 def _backward(
     grad: Tensor, grad_used: Tensor, q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None,
-    counts: Tensor | None, scale: float, causal: bool, window: int, current: bool, enough: float,
+    scale: float, causal: bool, window: int, current: bool, enough: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     grad, grad_used = grad.to(q.dtype).contiguous(), grad_used.float().contiguous()
     grad_q = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -92,9 +95,9 @@ def _backward(
     pointers, steps = _pointers(q, k, v, q_ids, k_ids), launch.strides((q, k, v), q_ids, k_ids)
     constants = launch.constants(q, v, q_ids, causal, window, CURRENT=current)
     for start, stop, carries, behind in launch.backward_chunks(q, k):
-        rest = scale, enough, *steps, *launch.sizes(q, k, start, stop, window, q.shape[3], v.shape[3])
+        rest = scale, enough, *steps, *launch.sizes(q, k, start, stop, window)
         rows = launch.row_grid(q, stop - start)
-        stick_kernels.walk[rows](*pointers, carries, carries, carries, q, *rest, KEEP=True, SLOTS=False, **constants)
+        stick_kernels.walk[rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
         stick_kernels.queries_backward[rows](*pointers, grad, grad_used, carries, behind, grad_q, *rest, **constants)
         stick_kernels.keys_backward[launch.key_grid(q, k)](
             *pointers, grad, carries, behind, grad_k, grad_v, *rest, MORE=start > 0, **constants
@@ -102,7 +105,7 @@ def _backward(
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype)
 
 
-def _fake(q, k, v, q_ids, k_ids, counts, scale, causal, window, current, enough, wide):  # type: ignore[no-untyped-def]
+def _fake(q, k, v, q_ids, k_ids, scale, causal, window, current, enough, wide):  # type: ignore[no-untyped-def]
     out = q.new_empty(*q.shape[:3], v.shape[3], dtype=torch.float32 if wide else q.dtype)
     return out, q.new_empty(q.shape[:3], dtype=torch.float32)
 
