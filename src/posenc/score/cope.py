@@ -161,7 +161,9 @@ class CoPE(ScoreEncoding):
         same_q = q is context.q
         content, keys = None if same_q else q.to(wide), self._gate_keys(context)
         gates = None if same_q and keys is context.k else keys.to(wide)
-        counts = Counts(self.table.to(wide), context.scale if self.scaled else 1.0, content, gates)
+        # Kernels of a GPU widen the table as they read it: a step is spared a launch.
+        table = self.table if q.is_cuda and not torch.is_grad_enabled() else self.table.to(wide)
+        counts = Counts(table, context.scale if self.scaled else 1.0, content, gates)
         if self.relative_table is None:
             return (counts,)
         return counts, Vectors(self.relative_table.to(wide).T.unsqueeze(0), 0, content=content)

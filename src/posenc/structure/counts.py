@@ -84,7 +84,7 @@ class Counts(Structure):
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         left = self._left(q, tile)
-        z = (left @ self.table).mul_(self.factor / self.scale)  # (batch, heads, rows, positions)
+        z = (left @ self.table.to(left.dtype)).mul_(self.factor / self.scale)  # (batch, heads, rows, positions)
         gates, counts = self._count(scores, left, tile)
         columns = gates.shape[-1]
         scores[..., columns:].add_(z[..., -1:])

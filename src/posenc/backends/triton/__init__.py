@@ -5,19 +5,20 @@ of forget gates, a softcap, a sink and dropout, under causal order, a window, do
 CoPE's counts have kernels of their own. They are for NVIDIA's GPUs from compute capability 8.0 on, and a kernel serves
 only after `guard` has checked it on the card at hand.
 
-Kernels are compiled for a call's widths when it comes. `rotation` puts a kernel
-that rotates queries and keys in one pass in front of `posenc.rotary`; it is no backend, as it attends to nothing.
+Kernels are compiled for a call's widths when it comes. `rotation` puts a kernel that rotates queries and keys in one
+pass in front of `posenc.rotary`; it is no backend, as it attends to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.triton import encodings, guard, rotation, slots
+from posenc.backends.triton import guard
 from posenc.backends.triton.guard import Kind
 from posenc.backends.triton.launch import WIDEST, WIDEST_SOFTMAX, Slots, Terms, kernel_visibility, visibility_refusal
 from posenc.call import AttentionCall, with_structures
@@ -58,8 +59,10 @@ def refuses_slots(call: AttentionCall, *, counted: bool) -> str | None:
     """
     reason = refuses_by_name(call) or unsupported_slots(call, counted=counted)
     if reason is None:
+        from posenc.backends.triton.slots import results
+
         kind = kind_of(call)
-        reason = guard.refusal(kind._replace(flags=(*kind.flags, "slots")), call.q.device, run, slots.results)
+        reason = guard.refusal(kind._replace(flags=(*kind.flags, "slots")), call.q.device, run, results)
     return reason
 
 
@@ -274,6 +277,8 @@ def run(call: AttentionCall, slots: Slots | None = None) -> Tensor:
 
 def check_of(kind: Kind) -> tuple[guard.Run, guard.ResultsOf | None]:
     """What runs a call of a kind by its kernel, and what makes small ones, as `guard.check` takes both."""
+    from posenc.backends.triton import encodings, rotation, slots
+
     others: dict[str, tuple[guard.Run, guard.ResultsOf]] = {
         "rotation": (rotation.rotate_queries_and_keys, rotation._results),
         "rotation table": (rotation.rotation_table, rotation._table_results),
@@ -306,9 +311,32 @@ def _run_few(call: AttentionCall, slots: Slots | None) -> Tensor:
     return with_remainder(out, used, *qkv, sticks, kernel_visibility(call))
 
 
+def _rotation(*call: Any) -> tuple[Tensor, Tensor] | None:
+    from posenc.backends.triton import rotation  # here: who attends without a rotation does not wait for them
+
+    return rotation.rotated(*call)
+
+
+def _rotation_table(*call: Any) -> tuple[Tensor, Tensor] | None:
+    from posenc.backends.triton import rotation
+
+    return rotation.table(*call)
+
+
+def _log_gates(*call: Any) -> Tensor | None:
+    from posenc.backends.triton import encodings
+
+    return encodings.log_gates(*call)
+
+
+def _kerple_row(*call: Any) -> Tensor | None:
+    from posenc.backends.triton import encodings
+
+    return encodings.kerple_row(*call)
+
+
 KERNELS.update(
     {
-        "rotation": rotation.rotated, "rotation table": rotation.table, "log gates": encodings.log_gates,
-        "kerple row": encodings.kerple_row,
+        "rotation": _rotation, "rotation table": _rotation_table, "log gates": _log_gates, "kerple row": _kerple_row
     }
 )  # fmt: skip
