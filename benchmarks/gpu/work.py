@@ -43,10 +43,14 @@ def written_down(into: list[Work]) -> Iterator[None]:
 
 
 def moved(given: dict[str, Any]) -> int:
-    """Bytes of all tensors among a launch's arguments; those that are given twice stand in for others."""
+    """Bytes of all tensors among a launch's arguments; those that are given twice stand in for others.
+
+    A launch for sums alone, of gates or of sticks, reads no values.
+    """
     sizes: dict[int, int] = {}
-    for x in given.values():
-        if hasattr(x, "data_ptr") and x.numel():
+    unread = "v" if given.get("KEEP") or given.get("COUNTS") == 1 else ""
+    for name, x in given.items():
+        if name != unread and hasattr(x, "data_ptr") and x.numel():
             span = 1
             for size, step in zip(x.shape, x.stride(), strict=True):
                 span *= size if step else 1
