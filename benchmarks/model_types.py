@@ -17,11 +17,12 @@ from typing import Any
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-from posenc.hf.families import FILE, SIZES, written_record
+from posenc.hf.families import FILE, SIZES, written_records
 from posenc.hf.families.family import SLIDING, WINDOWED, Family
 
 _OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block
 _PLAIN_BASE = 10_000.0
+WRITTEN = {name: record for names, record in written_records() for name in names}
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
     major = int(transformers.__version__.partition(".")[0])
     table: dict[str, dict[str, Any]] = {}
     for name in sorted(CONFIG_MAPPING_NAMES):
-        record = written_record(name)
+        record = WRITTEN.get(name)
         defaults = defaults_of(name, record)
         if record is not None:
             defaults["since"] = before.get(name, {}).get("since", major)
@@ -47,7 +48,7 @@ def defaults_of(name: str, record: Family | None) -> dict[str, Any]:
     except Exception:  # a class that no default builds: nothing of it is known
         return {}
     text_type = at(config, "text_config.model_type")
-    known = written_record(text_type) if isinstance(text_type, str) else None
+    known = WRITTEN.get(text_type) if isinstance(text_type, str) else None
     defaults: dict[str, Any] = {"text_type": text_type} if known is not None and text_type != name else {}
     if record is None or record.unsupported or record.code_of:
         return defaults

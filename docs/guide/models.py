@@ -80,7 +80,7 @@ class ReleasedModel:
     @cached_property
     def attending(self) -> list[tuple[LayerFacts, int]]:
         """Each kind of layers that attends, with how many there are."""
-        return [(kind, len(layers)) for kind, layers in self.facts.kinds() if kind.attends]
+        return [(kind, len(layers)) for kind, layers in self.facts.kinds if kind.attends]
 
     @cached_property
     def schemes(self) -> list[str]:

@@ -54,7 +54,7 @@ def test_each_kind_of_layer_is_told_as_its_module(name: str) -> None:
     assert facts.declared == config.max_position_embeddings
     kinds = getattr(config, "layer_types", None)
     attention = classes(config, "Attention")[0]
-    for layer, numbers in facts.kinds():
+    for layer, numbers in facts.kinds:
         assert kinds is None or {kinds[number] for number in numbers} == {layer.kind}
         if not layer.attends:
             continue

@@ -44,7 +44,7 @@ def write_anew(folder: Path, target: Path, rope: dict[str, Any]) -> None:
         rope: the block to write.
     """
     from posenc.hf import write_gguf
-    from posenc.hf.config.rope_argument import parse_rope_argument
+    from posenc.hf.config.convert import parse_rope_argument
 
     saved = json.loads((folder / "config.json").read_text())
     for key in ("rope_parameters", "rope_scaling", "rope_theta"):

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.config.rope_argument import parse_rope_argument
+from posenc.hf.config.convert import parse_rope_argument
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.input_files import naming
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf.config.rope_config import read_rope
-from posenc.hf.config.scalings import check_convention
 from posenc.hf.explanation.report import Explanation, layer_lines
 from posenc.hf.families.listing import families_json, families_text
-from posenc.hf.sources.load import diffusion_config
+from posenc.hf.sources.load import DiffusionSource, load_any
 from posenc.input_files import naming
 
 
@@ -32,10 +31,9 @@ def run(options: Namespace) -> int:
     if path is None:
         sys.stdout.write((families_json() if as_json else families_text()) + "\n")
         return 0
-    known = check_convention(options.convention)
     with naming(path):
-        transformer = diffusion_config(path)
-        if transformer is not None:
+        source = load_any(path)
+        if isinstance(source, DiffusionSource):
             if options.live or options.layers:
                 raise ValueError("--live and --layers: not for a transformer of diffusers, whose blocks are all alike")
             from posenc.hf.explanation.diffusion import (
@@ -43,12 +41,12 @@ def run(options: Namespace) -> int:
                 diffusion_text,
             )  # other files need no such models
 
-            sys.stdout.write((diffusion_json if as_json else diffusion_text)(*transformer) + "\n")
+            sys.stdout.write((diffusion_json if as_json else diffusion_text)(*source) + "\n")
             return 0
     if options.live:
         return _compare_modules(path, as_json=as_json, trust_remote_code=options.trust_remote_code)
     with naming(path):
-        config = read_rope(Path(path), head_dim=options.head_dim, convention=known, ignore=options.ignore)
+        config = read_rope(source, head_dim=options.head_dim, convention=options.convention, ignore=options.ignore)
         if options.layers:
             lines = layer_lines(config)
             text = json.dumps(lines, indent=2) if as_json else "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
 from posenc.hf.config.block_schema import ALIASES, FREE, REFUSED_KEYS, TYPES
-from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.config.rotation import Rotation, section_keys, text_rope
 from posenc.hf.explanation.report import ORDERS, has
 from posenc.hf.families import ROTARY, ROTATIONS, Family, RotationRules
 from posenc.hf.sources.load import Config, Source
@@ -164,7 +164,7 @@ def _family_facts(family: Family) -> dict[str, Any]:
         "layout": rotation.layout,
         "original": rotation.original,
         "head_dim": rotation.head_dim,
-        "block": {**rotation.section_keys, **block},
+        "block": {**section_keys(rotation), **block},
         "ropeTypes": rotation.rope_types,  # none: all
         # every layer attends to all of the past, unless a config lists kinds
         "uniform": (family.layers, family.attention) == (_LLAMA.layers, _LLAMA.attention),

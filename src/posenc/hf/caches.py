@@ -37,7 +37,7 @@ from posenc.encoding import RotaryEncoding
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import CHUNKED, LayerFacts
-from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.config.rotation import built, text_rope
 from posenc.hf.config.text_config import max_length

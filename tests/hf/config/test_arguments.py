@@ -28,7 +28,7 @@ def method(name: str, of: RopeConfig = READ, **valid: object) -> Call:
 
 
 SUNK = hf.LayerFacts("full", sink="learned", scale=1.0)
-NORMED = hf.LayerFacts("full", rotation=RoPE(16), scale=1.0, normed_after=True)
+NORMED = hf.LayerFacts("full", spec=RoPE(16), scale=1.0, normed_after=True)
 CALLS: list[Call] = [
     ("read_rope", hf.read_rope,
      {"config": LLAMA, "head_dim": 64, "layout": "half", "convention": "deepseek", "ignore": ["mscale"]}),

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from posenc import RoPE
 from posenc.frequencies.modules import YaRN
@@ -20,7 +18,6 @@ from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.rotary.mrope import MRoPE
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Rotary
-from tests.hf.config.generated import configs
 
 
 def attributes(module: Any, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,24 +71,6 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
         text = find_text_config(written).config
         if text["model_type"] != "gptj":
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
-
-
-@settings(max_examples=60, deadline=None)
-@given(configs())
-def test_generated_round_trip_is_the_identity(config: dict[str, Any]) -> None:
-    before = json.dumps(config)
-    assert json.dumps(read_rope(config).to_config()) == before
-
-
-@settings(max_examples=40, deadline=None)
-@given(configs(), st.sampled_from([4, 5]))
-def test_generated_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
-    read = read_rope(config)
-    if version == 4 and (set(read.layers) != {"all"} or "Proportional" in str(read.rope.scaling)):
-        return
-    again = read_rope(read.to_config(version=version))
-    for kind, rope in read.layers.items():
-        assert rope is None or equivalent(rope, again.layers[kind])
 
 
 def test_a_changed_number_changes_its_key_alone() -> None:

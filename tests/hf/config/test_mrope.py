@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from posenc import LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import as_text, facts, read_rope, rope_to_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
-from posenc.hf.families import ROTATIONS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
-from tests.hf.config.generated import configs
 
 VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.sections for turn in turns.values())]
 SECTIONS = (24, 20, 20)
@@ -27,44 +22,6 @@ def config_of(model_type: str, **block: Any) -> dict[str, Any]:
 
 def findings(config: dict[str, Any]) -> dict[str, str]:
     return {finding.key: finding.text for finding in read_rope(config).findings}
-
-
-@st.composite
-def seeing(draw: st.DrawFn) -> dict[str, Any]:
-    """A right configuration with sections, of a family that has them, of one that has none, or of no known one."""
-    config = draw(configs())
-    names = ["llama", "new_model", "qwen2_vl", "qwen3_vl_text", "ernie4_5_vl_moe_text"]
-    config["model_type"] = draw(st.sampled_from(names))
-    if config["model_type"] in ROTATIONS and ROTATIONS[config["model_type"]].head_dim is not None:
-        config["head_dim"] = 32  # where none stands, the family has a width of its own
-    block = config.get("rope_parameters") or config.get("rope_scaling")
-    if block is None:
-        block = config["rope_scaling"] = {draw(st.sampled_from(["type", "rope_type"])): "mrope"}
-    rope_type = block.get("rope_type", block.get("type"))
-    share = block.get("partial_rotary_factor", config.get("partial_rotary_factor", 1))
-    pairs = 16 if rope_type == "proportional" else int(32 * share) // 2
-    first = draw(st.integers(1, pairs - 2))
-    second = draw(st.integers(1, pairs - first - 1))
-    keys: dict[str, Any] = {"mrope_section": [first, second, pairs - first - second]}
-    keys |= draw(st.sampled_from([{}, {"mrope_interleaved": True}, {"mrope_interleaved": False}]))
-    keys |= draw(st.sampled_from([{}, {"interleaved": True}]))
-    block |= keys
-    return config
-
-
-@settings(max_examples=60, deadline=None)
-@given(seeing())
-def test_round_trip_is_the_identity(config: dict[str, Any]) -> None:
-    before = json.dumps(config)
-    assert json.dumps(read_rope(config).to_config()) == before
-
-
-@settings(max_examples=40, deadline=None)
-@given(seeing(), st.sampled_from([4, 5]))
-def test_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
-    read = read_rope(config)
-    if version == 5 or "Proportional" not in str(read.rope):
-        assert equivalent(read.rope, read_rope(read.to_config(version=version)).rope)
 
 
 @pytest.mark.parametrize(

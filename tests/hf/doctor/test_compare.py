@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -220,33 +219,8 @@ def by_peft(base: Path) -> Any:
     return lora
 
 
-def by_trl(base: Path) -> Any:
-    """The same by trl's trainer."""
-    trl = pytest.importorskip("trl")
-    import peft
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-
-    options = trl.SFTConfig(
-        output_dir=str(base.parent / "out"), max_steps=6, per_device_train_batch_size=4, learning_rate=1e-2,
-        report_to=[], use_cpu=True, bf16=False, logging_steps=1, max_length=128,
-    )  # fmt: skip
-    trainer = trl.SFTTrainer(
-        model=str(base), args=options, processing_class=AutoTokenizer.from_pretrained(base),
-        train_dataset=Dataset.from_dict({"text": ["a b c d e f g h i j k l m n o p"] * 16}),
-        peft_config=peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
-    )  # fmt: skip
-    trainer.train()
-    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    assert losses[-1] < losses[0], "it learns"
-    return trainer.model
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [by_peft, by_trl])
-def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(
-    train: Callable[[Path], Any], tmp_path: Path
-) -> None:
+def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(tmp_path: Path) -> None:
     """Trains a small Llama with YaRN by LoRA, merges, saves, writes GGUF; then loses the block in two of the steps."""
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     tokenizers = pytest.importorskip("tokenizers")
@@ -272,7 +246,7 @@ def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(
         model_max_length=256,
     ).save_pretrained(base)  # fmt: skip
 
-    lora = train(base)
+    lora = by_peft(base)
     lora.save_pretrained(tmp_path / "adapter")
     merged = lora.merge_and_unload().float()
     merged.save_pretrained(tmp_path / "merged")

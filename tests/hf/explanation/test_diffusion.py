@@ -14,7 +14,7 @@ import posenc_cli
 from posenc.diffusion.models import MODELS, TRANSFORMERS
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.explanation.diffusion import diffusion_facts, diffusion_text
-from posenc.hf.sources.load import diffusion_config
+from posenc.hf.sources.load import load_any
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
@@ -55,7 +55,7 @@ def pipeline(folder: Path, **parts: Any) -> Path:
 
 def test_a_pipeline_is_read_by_its_transformer_without_torch(tmp_path: Path) -> None:
     pipeline(tmp_path, vae={"_class_name": "AutoencoderKL"}, transformer=FLUX)
-    assert diffusion_config(tmp_path) == (FLUX, {})
+    assert load_any(tmp_path) == (FLUX, {})
     words = [sys.executable, "-X", "importtime", "-m", "posenc", "explain", str(tmp_path)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
@@ -63,7 +63,7 @@ def test_a_pipeline_is_read_by_its_transformer_without_torch(tmp_path: Path) -> 
     assert not {"torch", "transformers", "diffusers", "huggingface_hub"} & imported
     assert "fault: the axes have 112 channels in all, a head has 128" in done.stdout
     (tmp_path / "model_index.json").unlink()
-    assert diffusion_config(tmp_path) == (FLUX, {})  # a download of the transformer alone
+    assert load_any(tmp_path) == (FLUX, {})  # a download of the transformer alone
 
 
 def test_a_pipeline_of_several_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +84,7 @@ def test_a_pipeline_of_several_transformers(tmp_path: Path, capsys: pytest.Captu
 def test_pipelines_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unet = pipeline(tmp_path / "sdxl", unet={"_class_name": "UNet2DConditionModel"}, vae={"_class_name": "VAE"})
     with pytest.raises(ValueError, match=r"names no transformer, whose positions could be read: unet, vae"):
-        diffusion_config(unet)
+        load_any(unet)
     flux = pipeline(tmp_path / "flux", transformer=FLUX)
     with pytest.raises(ValueError, match=r"is a pipeline of diffusers \(model_index.json\)"):
         read_rope(flux)
@@ -101,10 +101,10 @@ def test_pipelines_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFix
             assert "posenc explain" in told
     (flux / "transformer" / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no transformer/config.json, which model_index.json names"):
-        diffusion_config(flux)
+        load_any(flux)
     (flux / "model_index.json").write_text("[]")
     with pytest.raises(ValueError, match="must hold a JSON object"):
-        diffusion_config(flux)
+        load_any(flux)
 
 
 def test_what_is_refused() -> None:

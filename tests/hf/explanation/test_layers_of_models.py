@@ -34,6 +34,8 @@ FULL_ROPE = (True, None, "", False)
         ("smollm3", {}, [FULL_ROPE, FULL_ROPE, FULL_ROPE, (False, None, "", False)]),
         ("cohere2", {"sliding_window": 16}, [(True, 16, "", False)] * 3 + [(False, None, "", False)]),
         ("llama4_text", {"head_dim": 16}, [(True, 8192, "", False)] * 3 + [(False, None, "", True)]),
+        ("llama4_text", {"head_dim": 16, "attn_temperature_tuning": 4},  # as a released file has it
+         [(True, 8192, "", False)] * 3 + [(False, None, "", True)]),
         ("gpt_oss", {"sliding_window": 16}, [(True, 16, "learned", False), (True, None, "learned", False)]),
         ("mistral", {"sliding_window": 16}, [(True, 16, "", False)]),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1,
@@ -46,7 +48,7 @@ def test_schedules(model_type: str, more: dict[str, Any], period: list[Any]) -> 
 
 def test_kinds_bases_and_scales() -> None:
     model = model_from_config({**SMALL, "model_type": "gemma3_text", "head_dim": 16, "query_pre_attn_scalar": 64})
-    assert [(item.kind, numbers) for item, numbers in model.kinds()] == [(SLIDING, [0, 1, 2, 3, 4, 6, 7]), (FULL, [5])]
+    assert [(item.kind, numbers) for item, numbers in model.kinds] == [(SLIDING, [0, 1, 2, 3, 4, 6, 7]), (FULL, [5])]
     assert [item.rotation.base for item in (model.layers[0], model.layers[5]) if item.rotation is not None] == [
         1e4,
         1e6,
@@ -61,7 +63,7 @@ def test_kinds_bases_and_scales() -> None:
 def test_what_does_not_tell_its_layers_apart() -> None:
     model = model_from_config({"model_type": "llama", "head_dim": 16})
     assert model.layers == ()
-    assert [numbers for _, numbers in model.kinds()] == [[]]
+    assert [numbers for _, numbers in model.kinds] == [[]]
     with pytest.raises(ValueError, match="sliding_window"):
         model_from_config({**SMALL, "model_type": "mistral", "sliding_window": "x"})
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from posenc.hf import model_from_config
-from posenc.hf.config.layers import half_counts, layer_kinds
-from posenc.hf.config.text_config import find_text_config
-from posenc.hf.families.family import FULL, LINEAR, SLIDING, LayerPattern, Window
+from posenc.hf.config.layers import half_counts, layer_kinds, patterned
+from posenc.hf.config.text_config import TextConfig, find_text_config
+from posenc.hf.families.family import FULL, LINEAR, SLIDING, Family, LayerPattern, RotationRules, Window
 
 F, S, L = FULL, SLIDING, LINEAR
 
@@ -19,19 +19,20 @@ F, S, L = FULL, SLIDING, LINEAR
     [
         (LayerPattern(), {}, [F, F, F, F, F]),
         (LayerPattern((S, F)), {}, [S, F, S, F, S]),
-        (LayerPattern((S, S, F)), {"period": 2}, [S, F, S, F, S]),
-        (LayerPattern((F, S, S)), {"period": 4}, [F, S, S, S, F]),
+        (LayerPattern((S, S, F), period_key="period"), {"period": 2}, [S, F, S, F, S]),
+        (LayerPattern((F, S, S), period_key="period"), {"period": 4}, [F, S, S, S, F]),
         (LayerPattern((F, S, S), anchored_at_end=True), {}, [S, F, S, S, F]),
         (LayerPattern((S,), first_full=True, last_full=True), {}, [F, S, S, S, F]),
-        (LayerPattern(window=Window(every_layer=True)), {"windowed": True}, [S] * 5),
+        (LayerPattern(window=Window(every_layer=True)), {"sliding_window": 8}, [S] * 5),
         (LayerPattern(window=Window(every_layer=True)), {}, [F] * 5),
-        (LayerPattern(sliding_from_key="max_window_layers", sliding_from=28), {"windowed": True}, [F] * 5),
-        (LayerPattern(sliding_from_key="max_window_layers"), {"windowed": True, "sliding_from": 3}, [F, F, F, S, S]),
+        (LayerPattern(sliding_from_key="from", sliding_from=28), {"sliding_window": 8}, [F] * 5),
+        (LayerPattern(sliding_from_key="from"), {"sliding_window": 8, "from": 3}, [F, F, F, S, S]),
     ],
 )
 def test_a_pattern_repeats_its_cycle(pattern: LayerPattern, options: dict[str, Any], kinds: list[str]) -> None:
-    assert pattern.kinds(5, **options) == kinds
-    assert pattern.kinds(0, **options) == []
+    text_config = TextConfig((), options, "", Family(layers=pattern), RotationRules(), known=True)
+    assert patterned(text_config, 5) == kinds
+    assert patterned(text_config, 0) == []
 
 
 @pytest.mark.parametrize(

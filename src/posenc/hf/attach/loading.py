@@ -29,7 +29,7 @@ from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach
 from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.attach.rotary_modules import RotaryModules
-from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import find_text_config

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
@@ -45,10 +46,6 @@ def _are_factors(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(is_number(x, SMALLEST, LARGEST_FACTOR) for x in value)
 
 
-def _from(least: float, most: float = LARGEST) -> Rule:
-    return Rule(f"a number of at least {least:g}, at most {most:.10g}", lambda value: is_number(value, least, most))
-
-
 _COUNT = Rule(f"an integer of at least 1, at most {TOKENS}, in tokens", is_count)
 _FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 _SHARE = Rule("a number in 0..1", lambda value: is_number(value, 0, 1))
@@ -57,21 +54,23 @@ _SECTIONS = Rule(
     "a list of three integers of at least 1, the pairs that read each of time, row and column",
     lambda value: isinstance(value, list) and len(value) == 3 and all(is_count(x) for x in value),
 )
-_ABOVE_0 = _from(SMALLEST)
-
+_BOUNDS = {  # of numbers
+    **dict.fromkeys(("factor", "alpha"), (1, TIMES)),
+    **dict.fromkeys(("mscale", "mscale_all_dim", "llama_4_scaling_beta"), (0, LARGEST)),
+    **dict.fromkeys(("attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor",
+                     "short_mscale", "long_mscale", "attn_factor", "mixed_b"), (SMALLEST, LARGEST)),
+}  # fmt: skip
 RULES: dict[str, Rule] = {
     "rope_theta": Rule(f"a number above 1, at most {BASE:g}", lambda value: is_number(value, 1, BASE, above=True)),
     "partial_rotary_factor": _SHARE,
     "rotary_dim": Rule(
         f"an even integer of at least 2, at most {CHANNELS}", lambda value: is_count(value, CHANNELS) and value % 2 == 0
     ),
-    "factor": _from(1, TIMES), "alpha": _from(1, TIMES),
-    "mscale": _from(0), "mscale_all_dim": _from(0), "llama_4_scaling_beta": _from(0),
     "mrope_section": _SECTIONS, "extrapolation_factor": _SHARE,
     **dict.fromkeys(("original_max_position_embeddings", "max_position_embeddings", "max_trained_positions"), _COUNT),
     **dict.fromkeys(("short_factor", "long_factor"), _FACTORS),
-    **dict.fromkeys(("attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor",
-                     "short_mscale", "long_mscale", "attn_factor", "mixed_b"), _ABOVE_0),
+    **{key: Rule(f"a number of at least {least:g}, at most {most:.10g}", partial(is_number, least=least, most=most))
+       for key, (least, most) in _BOUNDS.items()},
     **dict.fromkeys(("truncate", "mrope_interleaved", "interleaved", "finetuned", "apply_yarn_scaling"), _FLAG),
 }  # fmt: skip
 

@@ -1,5 +1,7 @@
 """The rope keys of a config in the spelling of transformers 4, of transformers 5, or of both: `posenc convert`.
 
+`rope_to_config` makes them from a rotation, `parse_rope_argument` puts a block of a command line into a config.
+
     from posenc.hf import convert_config
     print(convert_config("my-model", "both"))
     convert_config("my-model", "both", in_place=True)
@@ -16,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.config.block_schema import FREE, Block
 from posenc.hf.config.facts import check_meaning, misread
 from posenc.hf.config.parse import Layers, Reading
-from posenc.hf.config.rope_config import check_rotations, check_version, read_rope
+from posenc.hf.config.rope_config import RopeConfig, check_rotations, check_version, read_rope
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
+from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.write import (
     NoOldFormError,
     Spelling,
@@ -31,10 +35,12 @@ from posenc.hf.config.write import (
     meaning,
 )
 from posenc.hf.families import FAMILIES, RotationRules
+from posenc.hf.families.family import FULL
 from posenc.hf.json_text import REMOVED, edited
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.config_files import CONFIG, read_files, unified_diff, write_in_place, write_out
 from posenc.hf.sources.load import Config, Source, dotted
+from posenc.input_files import naming
 
 
 @dataclass(frozen=True)
@@ -194,3 +200,43 @@ def rope_to_config(
     layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
     check_meaning(config, layers, Reading(layout=layout))
     return config
+
+
+_STAYING = set(FREE) - {"rope_type", "original_max_position_embeddings"}
+
+
+def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
+    """The configuration at a path, or what ``config`` becomes under a block.
+
+    A block takes the place of the scaling; base, share and sections stay where the block does not give them. Where
+    kinds of layers have a rotation each, it is for full attention.
+
+    Args:
+        text: a JSON object, or the path of a configuration.
+        config: of the model.
+
+    Raises:
+        ValueError: for what cannot be read, as `read_rope`.
+        OSError: for a file that cannot be read.
+    """
+    if not text.lstrip().startswith("{"):
+        with naming(text):
+            return read_rope(Path(text))
+    try:
+        block = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"rope: {shown(text)} is no JSON: {error}") from None
+    return _under(config, block)
+
+
+def _under(config: RopeConfig, block: Block) -> RopeConfig:
+    rotating = [text_rope(rope) for rope in config.layers.values() if rope is not None]
+    layout, head_dim = rotating[0].layout if rotating else None, config.reading.head_dim
+    base_config = config.to_config(version=5)
+    text_config = read_rope(base_config, layout=layout, head_dim=head_dim).text_config
+    blocks = text_config["rope_parameters"]
+    nested = isinstance(blocks.get(FULL), dict)
+    old = blocks[FULL] if nested else blocks
+    new = {**{key: value for key, value in old.items() if key in _STAYING}, **block}
+    text = {**text_config.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
+    return read_rope(with_text_config(base_config, text_config, text), layout=layout, head_dim=head_dim)

@@ -2,7 +2,7 @@
 
     facts = model_from_config("my-model")
     facts.layers[3].rotation                 # None: that layer does not rotate
-    facts.kinds()                            # the layers of each kind, by number from 0
+    facts.kinds                              # the layers of each kind, by number from 0
     facts.declared, facts.reachable(rope)    # lengths in tokens
     facts.keys["base"]                       # "text_config.rope_parameters.rope_theta"
 
@@ -18,38 +18,48 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from posenc.arguments import one_line
+from posenc.arguments import one_line, shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.layers import (
+    BY_TOKEN,
+    HEADS,
+    LEARNED,
     Latent,
     LayerFacts,
-    facts_of_layers,
+    forced_to_rotate,
+    index_topk,
+    is_causal,
     lacks_window,
-    latent_widths,
     layer_kinds,
+    softcap_of,
+    unread_restriction,
     window_key,
+    window_of,
 )
-from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
+from posenc.hf.config.non_rotary import DEFAULTS, SchemeFacts, is_posenc_config, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading, rope_of
-from posenc.hf.config.posenc_config import DEFAULTS, is_posenc_config
 from posenc.hf.config.rope_keys import ALL, RopeBlock, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope
+from posenc.hf.config.temperature import temperature_of
 from posenc.hf.config.text_config import (
+    WIDTHS,
     TextConfig,
+    bases,
+    count_at,
     find_text_config,
     layer_types,
     layers_without_rope,
     length_key,
     max_length,
-    width_key,
+    width_of_heads,
 )
 from posenc.hf.config.write import meaning
-from posenc.hf.families.family import FULL
+from posenc.hf.families.family import COMPRESSED, FULL, INDEXED, NO_ATTENTION, SLIDING, Scale
 from posenc.hf.findings import Finding
-from posenc.hf.limits import is_count
+from posenc.hf.limits import CHANNELS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config, dotted
 
 
@@ -78,11 +88,6 @@ class ModelFacts:
     def text(self) -> TextConfig:
         """The part that describes the text model."""
         return find_text_config(self.config)
-
-    @property
-    def model_type(self) -> str:
-        """Of the text model; "" where the configuration does not say."""
-        return self.text.model_type
 
     @cached_property
     def blocks(self) -> list[RopeBlock]:
@@ -156,34 +161,128 @@ class ModelFacts:
         return layer_kinds(self.text)
 
     @cached_property
-    def unrotated(self) -> frozenset[int]:
-        """Numbers of the layers that do not rotate though others of their kind may."""
-        return frozenset(layers_without_rope(self.text) if self.text.known else ())
+    def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
+        """Each kind of layers with the numbers of its layers from 0, none where the file does not tell them apart.
+
+        Raises:
+            ValueError: for a key of a window, a temperature or a layer that cannot be understood; it names the key.
+        """
+        if is_posenc_config(self.config):
+            raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
+        text = self.text
+        listed = bases(text) if text.rotation.bases_choose else []
+        unrotated = layers_without_rope(text) if text.known else []
+        forced = forced_to_rotate(text) if text.model_type == "cohere2_moe" else []
+        numbers: dict[tuple[str, bool, float | None, bool], list[int]] = {}
+        for n, kind in enumerate(self.layer_kinds):
+            key = kind, n in unrotated, listed[n] if n < len(listed) else None, n in forced
+            numbers.setdefault(key, []).append(n)
+        if not numbers:
+            numbers = {(kind, rope is None, None, False): [] for kind, rope in self.rotations.items()}
+        return [(self._layer(*key), of) for key, of in numbers.items()]
+
+    def _layer(self, kind: str, unrotated: bool, base: float | None, forced: bool) -> LayerFacts:
+        text_config, attention = self.text, self.text.family.attention
+        if kind in NO_ATTENTION or attention.direction == "none":
+            return LayerFacts(kind, attends=False)
+        rope = None if unrotated else self._rotation_of(kind, base, forced)
+        window, ahead = window_of(
+            text_config, SLIDING if kind == ALL and text_config.family.layers.window.every_layer else kind
+        )
+        rule = attention.temperature
+        has_temperature = rule is not None and rule.layers in ("all", kind, "unrotated" if rope is None else "")
+        has_sink = attention.sinks == (ALL,) or kind in attention.sinks
+        heads = next((count for key in HEADS if (count := count_at(text_config, key, WIDTH)) is not None), None)
+        return LayerFacts(
+            kind,
+            spec=rope,
+            window=window,
+            ahead=ahead,
+            temperature=temperature_of(text_config, rule) if has_temperature else None,
+            sink=(BY_TOKEN if attention.sink_by_token else LEARNED) if has_sink else "",
+            scale=self._scale(rope, attention.scale),
+            causal=is_causal(text_config),
+            softcap=None if attention.softcap is None else softcap_of(text_config, attention.softcap),
+            heads=heads,
+            rotates_last=text_config.rotation.trailing or self.latent is not None,
+            normed_after=attention.normed_after,
+            index_topk=index_topk(text_config) if kind in (INDEXED, COMPRESSED) else None,
+            not_read=unread_restriction(text_config, kind),
+        )
+
+    def _rotation_of(self, kind: str, base: float | None, forced: bool) -> Rotation | None:
+        """What rotates a layer of this kind, if it is none that its number exempts."""
+        layers = self.rotations
+        if forced:
+            return next((rope for rope in layers.values() if rope is not None), None)
+        if ALL in layers:
+            rope = layers[ALL]
+            if isinstance(rope, RoPESpec) and base is not None and base != rope.base:
+                return rope.replace(base=base)
+            return rope
+        if kind in layers:
+            return layers[kind]
+        if "compress" in layers:  # DeepSeek V4: its two blocks are for layers with and without compression
+            return layers["compress" if kind != SLIDING else "main"]
+        if set(layers) == {SLIDING, FULL}:
+            raise ValueError(
+                f"{self.text.key_path('layer_types')}: {shown(kind)} has no rotation of its own among {set(layers)}"
+            )
+        return None
+
+    def _scale(self, rope: Rotation | None, rule: Scale) -> float | None:
+        """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
+        if rule in ("attention_multiplier", "query_pre_attn_scalar"):
+            value = self.text.get(rule)
+            if value is None or not is_number(value, 0, above=True):
+                return None
+            return float(value) if rule == "attention_multiplier" else float(value) ** -0.5
+        if rule in ("one", "unknown"):
+            return 1.0 if rule == "one" else None
+        latent = self.latent
+        if latent is not None:
+            if latent.rotated is None or latent.unrotated is None:
+                return None
+            factor = next((self.softmax_factor(rope) for rope in self.rotations.values() if rope is not None), 1.0)
+            return float((latent.rotated + latent.unrotated) ** -0.5) * factor
+        width = text_rope(rope).head_dim if rope is not None else self._width()
+        if width is None or rule == "inverse":
+            return None if width is None else 1.0 / width
+        return float((width / 2 if rule == "half" else width) ** -0.5)
+
+    def _width(self) -> int | None:
+        """Channels of a head in a layer that does not rotate."""
+        widths = [text_rope(rope).head_dim for rope in self.rotations.values() if rope is not None]
+        if widths:
+            return widths[0]
+        text_config = self.text
+        return (
+            count_at(text_config, text_config.rotation.head_key, CHANNELS)
+            or count_at(text_config, "head_dim", CHANNELS)
+            or text_config.family.attention.head_dim
+            or width_of_heads(text_config)
+        )
 
     @cached_property
     def layers(self) -> tuple[LayerFacts, ...]:
         """What each layer has, by number from 0; empty where the file does not tell them apart."""
-        return self._layers[0]
+        by_number = {n: kind for kind, numbers in self.kinds for n in numbers}
+        return tuple(by_number[n] for n in range(len(by_number)))
 
-    @cached_property
+    @property
     def distinct_layers(self) -> tuple[LayerFacts, ...]:
         """Each kind of layers that there is, or may be where `layers` is empty."""
-        return self._layers[1]
-
-    @cached_property
-    def _layers(self) -> tuple[tuple[LayerFacts, ...], tuple[LayerFacts, ...]]:
-        if is_posenc_config(self.config):
-            raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
-        return facts_of_layers(self)
+        return tuple(kind for kind, _ in self.kinds)
 
     @cached_property
     def latent(self) -> Latent | None:
         """Widths of latent attention; None where attention is not latent."""
-        return latent_widths(self.text)
-
-    def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
-        """Each kind of layers with the numbers of its layers, from 0."""
-        return [(kind, [n for n, layer in enumerate(self.layers) if layer is kind]) for kind in self.distinct_layers]
+        if self.text.get("kv_lora_rank") is None:
+            return None
+        keys = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
+        widths = [None if self.text.get(key) == 0 else count_at(self.text, key, WIDTH) for key in keys]
+        rotated = 0 if self.text.get("qk_rope_head_dim") == 0 else widths[0]
+        return Latent(rotated, *widths[1:])
 
     @cached_property
     def parts_not_read(self) -> Mapping[str, str]:
@@ -211,9 +310,11 @@ class ModelFacts:
 
         Of kinds of layers with a block each, ``FACT of KIND``.
         """
+        own = "qk_rope_head_dim" if self.text.rotation.latent else self.text.rotation.head_key
+        widths = (own, *(stream for stream, _ in WIDTHS))  # of a head, or else of the stream over the heads
         keys_of = {
             "declared": length_key(self.text),
-            "head width": width_key(self.text),
+            "head width": next((key for key in widths if self.text.get(key) is not None), ""),
             "window": window_key(self.text),
         }
         keys = {
@@ -242,11 +343,12 @@ class ModelFacts:
         max_length(self.text)
         if self.text.known or "no_rope_layers" in self.text:
             layers_without_rope(self.text)
+        if not self.schemes:
+            layer_types(self.text)
         try:
             kinds = self.layer_kinds
         except ValueError:
             return
-        layer_types(self.text)
         for kind in {*kinds} or {FULL}:
             lacks_window(self.text, kind)
 

@@ -1,17 +1,64 @@
-"""From one checked block of a configuration to its `RoPE`, and the rotations of a whole configuration."""
+"""Blocks of `rope_parameters` and our rotations: a checked block becomes its `RoPE`, and a scaling becomes a block.
+
+    default → None                       linear → PositionInterpolation       dynamic → DynamicNTK
+    yarn → YaRN                          longrope → LongRoPE                  llama3 → Llama3
+    proportional → Proportional          default with another base ← NTKAware      llama3 ← NTKByParts
+
+Rope types that transformers does not have, by the scalings that do the same: vLLM's and SGLang's, and ``alpha``.
+
+    ntk                     theta_j / exp(a (j + 1)^b),  a = ln(factor) / pairs^b,  b = mixed_b, or else 1 (vLLM)
+    dynamic with alpha      the frequencies of base · alpha^(d/(d−2)): Hunyuan, in every convention
+    dynamic with factor f   computed once. SGLang: the same with f² − f + 1 for alpha, for f times the length.
+                            vLLM: with f L/M − (f − 1), L max_position_embeddings and M max_trained_positions; M is L
+                            where it is missing, and then nothing changes
+    deepseek_yarn           yarn, where mscale_all_dim is 0 unless it is given
+    deepseek_llama_scaling  the same on rotated q and k; the softmax keeps its scale (vLLM)
+
+Without mixed_b vLLM writes "ntk" as a base factor times larger over factor^(2/d), which is b = 1. SGLang multiplies the
+gain of deepseek_yarn by attn_factor and reads extrapolation_factor; vLLM reads neither.
+Source: transformers 5.23, modeling_hunyuan_v1_dense.py; vLLM 0.33, layers/rotary_embedding (ntk_scaling_rope.py,
+    dynamic_ntk_alpha_rope.py, dynamic_ntk_scaling_rope.py, deepseek_scaling_rope.py); SGLang 0.5.23, its factory.py.
+
+Conventions for YaRN: the gain on rotated q and k, and the factor on the softmax scale; s the factor of the block and
+m(s, a) = 0.1 a ln s + 1:
+
+    transformers   gain: attention_factor; or else m(s, mscale) / m(s, mscale_all_dim); or else m(s, 1)
+                   softmax: m(s, mscale_all_dim)² in families with multi-head latent attention
+    deepseek       gain: the same;  softmax: m(s, mscale_all_dim)² in every family
+    vllm           as transformers; attn_factor, extrapolation_factor and apply_yarn_scaling, which older versions
+                   read, count for nothing
+    sglang         gain: m(s, mscale) / m(s, mscale_all_dim), or else m(s, 1), times attn_factor; softmax: the same
+
+LongRoPE's gain is attention_factor in transformers, or else √(1 + ln s / ln L₀) with the factor s of the block. In vLLM
+and SGLang s is max_position_embeddings over the original length L₀, attention_factor counts for nothing, and
+short_mscale and long_mscale take the gain's place.
+
+Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM 0.33 and SGLang 0.5.23, their
+    layers/rotary_embedding (`posenc.hf.serving.flags` has how far their own classes are from transformers).
+    One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers and vLLM, and here; in SGLang one
+    alone does, and 0 counts; DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
+from posenc.frequencies.by_parts import NTKByParts
+from posenc.frequencies.host import Chain, Formula, steps_of
+from posenc.frequencies.interpolation import PositionInterpolation
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.frequencies.ntk import DynamicNTK, NTKAware
+from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.rotation import Layout, RoPESpec
+from posenc.frequencies.yarn import YaRN, mscale_gain
 from posenc.hf.config import block_schema, rotation
-from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.config.rope_keys import SCALED_FROM, Path, RopeBlock, at
+from posenc.hf.config.block_schema import ENGINES, OF_ENGINES, TRAINED, TYPES, VLLM, WITH_ALPHA, Block, Problem
+from posenc.hf.config.rope_keys import SCALED_FROM, SHARES, Path, RopeBlock, at
 from posenc.hf.config.rotation import Rotation, rotary_dim
-from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
     TextConfig,
     flag_at,
@@ -19,11 +66,19 @@ from posenc.hf.config.text_config import (
     head_words,
     length_key,
 )
-from posenc.hf.config.write import SHARES, places
 from posenc.hf.families.family import Order
 from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.sources.load import dotted
 
+Convention = Literal["transformers", "deepseek", "vllm", "sglang"]
+LENGTH = "max_length"  # stands for max_position_embeddings, outside the block
+
+# What a missing key of a block means.
+SILENT: Block = {
+    "rope_type": "default", "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "attn_factor": 1.0,
+    "extrapolation_factor": 1.0, "apply_yarn_scaling": True, "partial_rotary_factor": 1.0,
+}  # fmt: skip
+Layers = Mapping[str, Rotation | None]  # by kind of layers; None for those that do not rotate
 GAINS_OF_THEIR_OWN = ("phimoe",)  # families of transformers that heed short_mscale and long_mscale
 
 
@@ -56,7 +111,9 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
         return None
     rope_block = rope_block.without(reading.ignore)
     head = head_dim(text_config, rope_block.kind, reading.head_dim)
-    check(text_config, rope_block, head, reading)
+    wrong = [*rope_block.conflicts, *_problems(rope_block, head, text_config.rotation.latent, reading.convention)]
+    if wrong:
+        raise _malformed(text_config, rope_block, wrong, reading)
     values = rope_block.effective
     rotated = head if text_config.rotation.latent else rotary_dim(values, head)
     if reading.convention not in block_schema.ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
@@ -85,13 +142,9 @@ def layout_of(text_config: TextConfig) -> Layout:
     return "interleaved" if interleaved else "half"
 
 
-def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Reading) -> None:
-    """Raise one ValueError for all that is wrong with a block."""
+def _malformed(text_config: TextConfig, rope_block: RopeBlock, wrong: list[Problem], reading: Reading) -> ValueError:
+    """One error for all that is wrong with a block."""
     values = rope_block.values or {}
-    latent = text_config.rotation.latent
-    wrong = [*rope_block.conflicts, *_problems(rope_block, head, latent, reading.convention)]
-    if not wrong:
-        return
     texts: dict[str, str] = {}
     for problem in wrong:
         path = text_config.key_path(*_stands(text_config, rope_block, problem.key))
@@ -100,7 +153,7 @@ def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Re
     if any(problem.key in _OF_HEADS for problem in wrong):
         lines.append(f"head: {head_words(text_config, rope_block.kind, reading.head_dim)}")
     lines.append(f"found: {{{', '.join(f'{shown(key)}: {shown(value)}' for key, value in values.items())}}}")
-    raise MalformedError("\n".join(lines), texts, dotted(text_config.path) if text_config.path else "")
+    return MalformedError("\n".join(lines), texts, dotted(text_config.path) if text_config.path else "")
 
 
 _OF_HEADS = ("short_factor", "long_factor", "mrope_section", "partial_rotary_factor", "rotary_dim")
@@ -110,7 +163,7 @@ def _stands(text_config: TextConfig, rope_block: RopeBlock, key: str) -> Path:
     """Where a key stands that is wrong, or where it would."""
     if key == LENGTH:
         return (length_key(text_config),)
-    paths = places(rope_block, key)
+    paths = rope_block.places(key)
     wrong = (rope_block.values or {}).get(key)
     of_it = [path for path in paths if at(text_config.config, path) == wrong]  # where it is given twice
     return (of_it or list(paths))[0]
@@ -130,7 +183,7 @@ def _problems(rope_block: RopeBlock, head: int, latent: bool, convention: Conven
     return (
         block_schema.problems(values, pairs, convention)
         or list(_in_context(rope_block, values, head, rotated or 0, convention))
-        or rotation.problems(values, rope_block.values or {}, rope_block.defaults, pairs)
+        or (_section_problems(rope_block, values[rotation.SECTION], pairs) if rotation.SECTION in values else [])
     )
 
 
@@ -167,4 +220,224 @@ def _in_context(
         yield Problem(key, text)
 
 
-Layers = Mapping[str, Rotation | None]
+def _section_problems(rope_block: RopeBlock, sections: list[int], pairs: int | None) -> list[Problem]:
+    """What is wrong with the sections of M-RoPE, which are right one by one, for this many pairs that rotate."""
+    if pairs is None or sum(sections) == pairs:
+        return []
+    given, of_family = rotation.SECTION in (rope_block.values or {}), rope_block.defaults.get(rotation.SECTION)
+    if not given or (sections == of_family and sum(sections) > pairs):  # of a tiny model
+        text = f"is {sections}, as this family has it, and does not add up to the {pairs} pairs that are rotated"
+        raise NotReadError(f"{rotation.SECTION} {text}: how the pairs read the axes is not read")
+    text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
+    return [Problem(rotation.SECTION, text)]
+
+
+# Scalings
+
+
+def of_an_engine(values: Block, convention: str) -> bool:
+    """Whether a block's rope type is none of transformers, or engines understand it otherwise."""
+    rope_type = values.get("rope_type", "default")
+    return rope_type == WITH_ALPHA or rope_type in OF_ENGINES or (rope_type == "dynamic" and convention in ENGINES)
+
+
+def engine_scaling(values: Block, longest: int | None, pairs: int, convention: str) -> Formula | None:
+    """The scaling of a checked block.
+
+    Args:
+        values: of the block, over its defaults.
+        longest: ``max_position_embeddings``.
+        pairs: that rotate.
+        convention: whose reading.
+    """
+    rope_type: str = values["rope_type"]
+    if rope_type == WITH_ALPHA:
+        return NTKAware(values["alpha"])
+    factor: float = values["factor"]
+    if rope_type == "dynamic" and convention == "vllm":
+        longer = 1.0 if longest is None else longest / values.get(TRAINED, longest)
+        larger = factor * longer - (factor - 1)
+        return NTKAware(larger) if larger > 1 else None
+    if rope_type == "dynamic":
+        return NTKAware(factor * factor - factor + 1)
+    if rope_type == "ntk":
+        assert longest is not None
+        power = values.get("mixed_b", 1.0)
+        factors = [math.exp(math.log(factor) * ((pair + 1) / pairs) ** power) for pair in range(pairs)]
+        return LongRoPE(factors, factors, original_length=longest, factor=1.0, gain=1.0)
+    options: dict[str, Any] = {
+        key: values[key]
+        for key in ("beta_fast", "beta_slow", "extrapolation_factor", "attn_factor", "mscale", "mscale_all_dim")
+        if key in values and not (convention == "vllm" and key in VLLM)
+    }
+    if "mscale" not in options or "mscale_all_dim" not in options:  # DeepSeek's own code: 1 and 0 for a missing one
+        scale, all_dim = options.get("mscale", 1.0), options.get("mscale_all_dim", 0.0)
+        options["attention_factor"] = (
+            options.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
+        )
+    yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **options)
+    if rope_type == "deepseek_yarn":
+        return yarn
+    options = {key: value for key, value in options.items() if not key.startswith(("mscale", "att"))}
+    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **options)
+
+
+def scaling_of(values: Block, longest: int | None, pairs: int, convention: Convention) -> Formula | None:
+    """The scaling that a checked block means.
+
+    Args:
+        values: of the block, over its defaults.
+        longest: ``max_position_embeddings``, from which dynamic NTK starts.
+        pairs: that rotate.
+        convention: as in `read_rope`.
+    """
+    if of_an_engine(values, convention):
+        return engine_scaling(values, longest, pairs, convention)
+    rope_type, factor = values.get("rope_type", "default"), values.get("factor", 1.0)
+    original = values.get("original_max_position_embeddings")
+    if rope_type == "linear":
+        return PositionInterpolation(factor)
+    if rope_type == "dynamic":
+        assert longest is not None
+        return DynamicNTK(factor, original_length=longest)
+    if rope_type == "proportional":
+        share = Proportional(values.get("partial_rotary_factor", 1.0))
+        return share if factor == 1 else Chain(share, PositionInterpolation(factor))
+    if rope_type == "default":
+        return None
+    assert original is not None
+    if rope_type == "llama3":
+        low, high = values["low_freq_factor"], values["high_freq_factor"]
+        return Llama3(factor, original_length=original, low_freq_factor=low, high_freq_factor=high)
+    if rope_type == "longrope":
+        of_engine = convention in ENGINES
+        return LongRoPE(
+            values["short_factor"], values["long_factor"], original_length=original,
+            factor=max(1.0, longest / original) if of_engine and longest is not None else factor,
+            gain="su" if of_engine else values.get("attention_factor", "su"),
+            short_gain=values.get("short_mscale"), long_gain=values.get("long_mscale"),
+        )  # fmt: skip
+    return _yarn(values, original, convention)
+
+
+def _yarn(values: Block, original: int, convention: Convention) -> YaRN:
+    if convention != "sglang":
+        values = {key: value for key, value in values.items() if key not in VLLM}
+    attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
+    if convention == "sglang":
+        attention_factor = None
+        if mscale is not None and all_dim is not None and not (mscale and all_dim):  # there 0 is a number like others
+            ratio = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+            attention_factor = ratio * values.get("attn_factor", 1.0)
+    if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):
+        mscale, all_dim = (1.0 if mscale is None else mscale), (all_dim or 0.0)
+        attention_factor = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+    return YaRN(
+        values["factor"],
+        original_length=original,
+        beta_fast=values.get("beta_fast", 32.0),
+        beta_slow=values.get("beta_slow", 1.0),
+        truncate=values.get("truncate", True),
+        attention_factor=attention_factor,
+        mscale=mscale,
+        mscale_all_dim=all_dim,
+        extrapolation_factor=values.get("extrapolation_factor", 1.0),
+        attn_factor=values.get("attn_factor", 1.0),
+    )
+
+
+def block_of(rope: RoPESpec, convention: Convention, before: Block) -> Block:
+    """The block that means ``rope``, without keys that say what silence says; the share of the head aside.
+
+    Args:
+        rope: the rotation.
+        convention: whose keys to use.
+        before: the block that it takes the place of.
+
+    Raises:
+        ValueError: where no block can say it.
+    """
+    steps = steps_of(rope.scaling)
+    base: Block = {"rope_type": "default", "rope_theta": rope.base}
+    if not steps:
+        return base
+    first, *rest = steps
+    if isinstance(first, Proportional):
+        share = {**base, "rope_type": "proportional", "partial_rotary_factor": first.fraction}
+        if not rest:
+            return {**share, "factor": 1.0} if "factor" in before else share
+        if len(rest) == 1 and isinstance(rest[0], PositionInterpolation):
+            return {**share, "factor": rest[0].factor}
+    if rest:
+        raise ValueError(refusal(rope))
+    if isinstance(first, NTKAware):
+        dim = rope.rotary_dim  # another base says the same
+        return {**base, "rope_theta": rope.base * first.factor ** (dim / (dim - 2))}
+    if isinstance(first, PositionInterpolation):
+        return {**base, "rope_type": "linear", "factor": first.factor}
+    if isinstance(first, DynamicNTK) and first.schedule == "continuous":
+        return {**base, "rope_type": "dynamic", "factor": first.factor, LENGTH: first.original_length}
+    if isinstance(first, Llama3):
+        low, high = first.low_freq_factor, first.high_freq_factor
+        return {**base, **_from(first, "llama3"), "low_freq_factor": low, "high_freq_factor": high}
+    if isinstance(first, NTKByParts):
+        return {**base, **_from(first, "llama3"), "low_freq_factor": first.alpha, "high_freq_factor": first.beta}
+    if isinstance(first, LongRoPE) and not first.start_tokens:
+        return {**base, **_from(first, "longrope"), **_longrope_keys(first, rope, convention, before)}
+    if isinstance(first, YaRN) and first.ramp == "index":
+        return {**base, **_from(first, "yarn"), **_yarn_keys(first, rope, convention, before)}
+    raise ValueError(refusal(rope))
+
+
+def _from(scaling: Llama3 | NTKByParts | LongRoPE | YaRN, rope_type: str) -> Block:
+    original = scaling.original_length
+    return {"rope_type": rope_type, "factor": scaling.factor, "original_max_position_embeddings": original}
+
+
+def _longrope_keys(scaling: LongRoPE, rope: RoPESpec, convention: Convention, before: Block) -> Block:
+    """Factors, and the gains that differ from their defaults."""
+    keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
+    gains = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
+    if convention in ENGINES:  # which read no attention_factor, and make a gain of lengths where these are missing
+        return {**keys, **gains}
+    named = {key: gain for key, gain in gains.items() if key in before}
+    rest = {gain for key, gain in gains.items() if key not in named}
+    if len(rest) > 1:  # transformers heeds keys of their own in one family only
+        raise ValueError(refusal(rope))
+    gain = rest.pop() if rest else before.get("attention_factor")
+    silent = gain_of("su", scaling.factor, scaling.original_length)
+    if gain is not None and (gain != silent or "attention_factor" in before):
+        keys["attention_factor"] = gain
+    return {**keys, **named}
+
+
+def _yarn_keys(scaling: YaRN, rope: RoPESpec, convention: Convention, before: Block) -> Block:
+    """Keys of YaRN that differ from their defaults."""
+    options = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
+    options |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
+    extra = {key: getattr(scaling, key) for key in ("attn_factor", "extrapolation_factor")}
+    if convention == "sglang":
+        options |= extra
+        if options["attention_factor"] is not None:  # which SGLang does not read
+            scaled = YaRN(scaling.factor, original_length=scaling.original_length)
+            options |= {"attn_factor": options["attention_factor"] / scaled.gain, "attention_factor": None}
+            options |= {"mscale": None, "mscale_all_dim": None}
+    elif extra["extrapolation_factor"] != 1:
+        raise ValueError(refusal(rope))
+    elif extra["attn_factor"] != 1:
+        options["attention_factor"] = scaling.gain
+    alone = {key: before[key] for key in ("mscale", "mscale_all_dim") if before.get(key) is not None}
+    if convention == "deepseek" and len(alone) == 1 and before.get("attention_factor") is None:
+        read = _yarn({**before, "factor": scaling.factor}, scaling.original_length, convention)
+        if read.gain == scaling.gain:  # the number that `_yarn` computed by DeepSeek's rule for a missing key
+            options |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
+    return {key: value for key, value in options.items() if value != SILENT.get(key)}
+
+
+def refusal(rope: RoPESpec) -> str:
+    """What to say of a rotation that no rope type means."""
+    scaling = one_line(rope.scaling)
+    return (
+        f"scaling: no rope type of transformers means {scaling}; there are {', '.join(TYPES)}. A spectrum that depends "
+        "on neither length nor head can be written as a factor for each pair: rope_to_config(..., as_longrope=True)"
+    )

@@ -29,12 +29,10 @@ from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.facts import ModelFacts, check_meaning
-from posenc.hf.config.non_rotary import SchemeFacts
-from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading
-from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.non_rotary import SchemeFacts, is_posenc_config
+from posenc.hf.config.parse import AS_IT_SAYS, Convention, Layers, Reading, of_an_engine
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.rotation import Rotation, built, equivalent, scale_frequencies
-from posenc.hf.config.scalings import Convention, check_convention, of_an_engine
 from posenc.hf.config.text_config import (
     TextConfig,
     layer_types,
@@ -46,29 +44,13 @@ from posenc.hf.config.text_config import (
 from posenc.hf.config.write import keys_in_version, length_after, without_rope, write_rotations
 from posenc.hf.findings import Finding
 from posenc.hf.limits import CHANNELS, LAYERS
-from posenc.hf.sources.formats import load_config, translate
-from posenc.hf.sources.load import Config, Source
+from posenc.hf.sources.load import Config, Source, load, translate
 
 if TYPE_CHECKING:
     from posenc.rotary.mrope import MRoPE
     from posenc.rotary.rope import RoPE
 
 VERSIONS = (4, 5)  # of transformers, whose spellings there are
-
-
-def check_reading(
-    head_dim: int | None, layout: Layout | None, convention: Convention, ignore: Collection[str]
-) -> Reading:
-    """How to read a configuration; a ValueError that names the argument where one is none."""
-    if head_dim is not None:
-        check_whole("head_dim", head_dim, least=2, most=CHANNELS)
-    if layout is not None:
-        check_choice("layout", layout, get_args(Layout))
-    keys = check_several("ignore", ignore)
-    strange = [key for key in keys if not isinstance(key, str)]
-    if strange:
-        raise ValueError(f"ignore must hold keys of the block, which are strings, got {shown(strange[0])}")
-    return Reading(head_dim, layout, check_convention(convention), tuple(keys))
 
 
 def check_rotations(name: str, rope: Rotation | Layers) -> Layers:
@@ -120,7 +102,6 @@ class RopeConfig:
             raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(self.config)}")
         if not isinstance(self.reading, Reading):
             raise ValueError(f"reading must be a Reading, got {shown(self.reading)}")
-        check_reading(*self.reading)
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -295,15 +276,24 @@ def read_rope(
         layout: of the pairs, for a family that is not known, or converted weights.
         convention: whose reading of YaRN's keys: "transformers"; "deepseek" (the softmax factor of mscale_all_dim
             holds in every family); "vllm" (attn_factor, extrapolation_factor, apply_yarn_scaling) and "sglang"
-            (attn_factor, extrapolation_factor), whose own rope types are read as well (`posenc.hf.config.scalings`).
+            (attn_factor, extrapolation_factor), whose own rope types are read as well (`posenc.hf.config.parse`).
         ignore: keys of the block to keep and not to read.
 
     Raises:
         ValueError: for a key, value or combination that cannot be understood; it names it and says what is allowed.
         OSError: for a file that cannot be read.
     """
-    reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
-    reading = reading._replace(layout=reading.layout or form.layout)
+    if head_dim is not None:
+        check_whole("head_dim", head_dim, least=2, most=CHANNELS)
+    if layout is not None:
+        check_choice("layout", layout, get_args(Layout))
+    check_choice("convention", convention, get_args(Convention))
+    keys = check_several("ignore", ignore)
+    strange = [key for key in keys if not isinstance(key, str)]
+    if strange:
+        raise ValueError(f"ignore must hold keys of the block, which are strings, got {shown(strange[0])}")
+    form = translate(load(config))
+    reading = Reading(head_dim, layout or form.layout, convention, tuple(keys))
     facts = ModelFacts(form.config, reading, form.program, form.findings)
     try:
         layers = facts.as_read
@@ -348,5 +338,5 @@ def model_from_config(
     read = config
     if not isinstance(read, RopeConfig):
         read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
-    read.facts.distinct_layers  # noqa: B018 - which names what cannot be understood
+    read.facts.kinds  # noqa: B018 - which names what cannot be understood
     return read.facts

@@ -16,6 +16,7 @@ from typing import Any
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import ALIASES, RULES, WITH_ALPHA, Block, Problem
 from posenc.hf.config.non_rotary import position_schemes
+from posenc.hf.config.rotation import section_keys
 from posenc.hf.config.text_config import TextConfig, check_layers, count_at, kinds_without_rope, layer_types, max_length
 from posenc.hf.families.family import FULL, SLIDING, DynamicKeys, RotationRules
 from posenc.hf.findings import NotReadError
@@ -30,6 +31,7 @@ OUTSIDE = {
     "rotary_dim": ("rotary_dim",),
     "original_max_position_embeddings": ("original_max_position_embeddings",),
 }
+SHARES = ("partial_rotary_factor", "rotary_dim")
 SCALED_FROM = (
     "yarn",
     "llama3",
@@ -91,6 +93,14 @@ class RopeBlock:
         """Given values over the defaults."""
         return {**self.effective_defaults, **(self.values or {})}
 
+    def places(self, key: str) -> tuple[Path, ...]:
+        """Where a key stands, or would stand."""
+        if key in self.sources:
+            return self.sources[key]
+        if key in self.renames:
+            return ((self.renames[key],),)
+        return tuple((*home, key) for home in (self.target, *self.mirrors))
+
     def without(self, keys: Collection[str]) -> RopeBlock:
         """The same as if it did not give these keys."""
         if self.values is None:
@@ -132,7 +142,7 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
     if block.get("rope_type") == "dynamic" and "alpha" in block:
         block["rope_type"] = WITH_ALPHA
     family, longest = text_config.rotation, max_length(text_config)
-    defaults: Block = {"rope_theta": family.base, **family.section_keys}
+    defaults: Block = {"rope_theta": family.base, **section_keys(family)}
     if family.share != 1:
         defaults["partial_rotary_factor"] = family.share
     if not homes and not family.nested:
@@ -184,7 +194,7 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
         return [RopeBlock(ALL, None)]
     homes = _homes(text_config)
     block: Config = text_config[homes[0]] if homes else {}
-    if _nested(text_config, block):
+    if block and _nested(text_config, block):
         every = [
             kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in unread_block_keys(text_config, block)
         ]
@@ -203,7 +213,8 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
         return [_kind_part(text_config, homes, kind) for kind in family.kinds]
     if not block and family.nested:
         return [_default_part(text_config, kind) for kind in _defaults_of_nested(text_config)]
-    rotating = _flat_part(text_config, homes, SLIDING if kinds_without_rope(text_config) else ALL)
+    unrotated = kinds_without_rope(text_config) if family.unrotated_kinds else ()
+    rotating = _flat_part(text_config, homes, SLIDING if unrotated else ALL)
     if family.null_base and "rope_theta" in rotating.sources and "rope_theta" not in (rotating.values or {}):
         return [RopeBlock(ALL, None)]
     if not (text_config.known or rotating.sources):
@@ -212,7 +223,7 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
             "there is no rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and "
             "keys is not read"
         )
-    return [rotating, *(RopeBlock(kind, None) for kind in kinds_without_rope(text_config))]
+    return [rotating, *(RopeBlock(kind, None) for kind in unrotated)]
 
 
 def _homes(text_config: TextConfig) -> list[str]:

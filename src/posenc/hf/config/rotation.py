@@ -18,9 +18,8 @@ from posenc.arguments import one_line
 from posenc.frequencies.host import Chain, Formula, geometric, steps_of
 from posenc.frequencies.longrope import LongRoPE, check_factors
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
-from posenc.hf.config.block_schema import Block, Problem
+from posenc.hf.config.block_schema import Block
 from posenc.hf.families.family import Order, RotationRules
-from posenc.hf.findings import NotReadError
 from posenc.hf.limits import TOKENS
 
 if TYPE_CHECKING:
@@ -75,30 +74,18 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     return keys
 
 
+def section_keys(family: RotationRules) -> Block:
+    """The default sections of a model type, as keys of a block; empty without M-RoPE."""
+    if family.sections is None:
+        return {}
+    return {SECTION: list(family.sections), **({INTERLEAVED: True} if family.order == "interleaved" else {})}
+
+
 def rotary_dim(values: Block, width: int) -> int:
     """Channels of a head of ``width`` that rotate."""
     if values.get("rope_type") == "proportional":
         return width
     return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
-
-
-def problems(values: Block, given: Block, defaults: Block, pairs: int | None) -> list[Problem]:
-    """What is wrong with sections that are right one by one.
-
-    Args:
-        values: of a block, over its defaults.
-        given: those that the file has.
-        defaults: of the model type.
-        pairs: that rotate.
-    """
-    sections = values.get(SECTION)
-    if sections is None or pairs is None or sum(sections) == pairs:
-        return []
-    if SECTION not in given or (sections == defaults.get(SECTION) and sum(sections) > pairs):  # of a tiny model
-        text = f"is {sections}, as this family has it, and does not add up to the {pairs} pairs that are rotated"
-        raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
-    text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
-    return [Problem(SECTION, text)]
 
 
 def counts(rope: MRoPESpec) -> list[int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc.arguments import shown
 from posenc.hf.config.rope_keys import BLOCKS
-from posenc.hf.config.text_config import TextConfig, count_at, flag_at
+from posenc.hf.config.text_config import TextConfig, count_at
 from posenc.hf.families.family import TemperatureRule
 from posenc.hf.limits import TOKENS, is_count, is_number
 
@@ -41,7 +41,7 @@ def temperature_of(text_config: TextConfig, rule: TemperatureRule | None) -> Tem
     Raises:
         ValueError: for a number that cannot be; it names the key.
     """
-    if rule is None or (rule.switch and flag_at(text_config, rule.switch) is False):
+    if rule is None or (rule.switch and not text_config.get(rule.switch, True)):  # a released file has 4 for true
         return None
     if rule.form == "block steps":
         return _block_steps(text_config, rule)

@@ -19,7 +19,7 @@ from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_numbe
 from posenc.hf.sources.load import Config, dotted
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
-_WIDTHS = (
+WIDTHS = (
     ("hidden_size", "num_attention_heads"),
     ("n_embd", "n_head"),
     ("hidden_size", "n_head"),
@@ -39,9 +39,6 @@ OTHER_LENGTHS = (  # keys that repeat or contradict the declared length
 )  # fmt: skip
 
 
-_LLAMA = RotationRules()
-
-
 @dataclass(frozen=True, eq=False)
 class TextConfig(Mapping[str, Any]):
     """The part of a configuration that describes the text model, as a mapping of its keys.
@@ -51,6 +48,7 @@ class TextConfig(Mapping[str, Any]):
         config: the keys and values themselves.
         model_type: the text model's, or else the enclosing configuration's; "" where there is none.
         family: the record of its model type; without one, a rotation to assume.
+        rotation: the rules of the family's rotation; Llama's where the family has none.
         known: whether there is a record, and it has a rotation.
         defaults: sizes that its config class has, by key. A composite model leaves them out when it is saved.
     """
@@ -59,6 +57,7 @@ class TextConfig(Mapping[str, Any]):
     config: Config
     model_type: str
     family: Family
+    rotation: RotationRules
     known: bool
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -70,11 +69,6 @@ class TextConfig(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.config)
-
-    @property
-    def rotation(self) -> RotationRules:
-        """The rules of the family's rotation; Llama's where the family has none."""
-        return self.family.rotation or _LLAMA
 
     def key_path(self, *keys: object) -> str:
         """The path to a key of this part from the top of the configuration, for errors."""
@@ -88,19 +82,25 @@ def find_text_config(config: Config) -> TextConfig:
         ValueError: for a part that is no object, or a model type that is no string.
     """
     path: tuple[str, ...] = ()
-    inner = config
-    types = [_model_type(config, path)]
-    while (name := _text_part(inner, path)) is not None:
+    inner, types = config, list[str]()
+    while True:
+        model_type = inner.get("model_type")
+        if model_type is not None and not isinstance(model_type, str):
+            raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(model_type)}")
+        types.insert(0, model_type or "")
+        name = _text_part(inner, path)
+        if name is None:
+            break
         path, inner = (*path, name), inner[name]
-        types.insert(0, _model_type(inner, path))
     if path and not types[0] and types[1] in FAMILIES:
         types[0] = FAMILIES[types[1]].text_type
     names = [name for name in types if name]
     family, known = family_of(names, listed="layer_types" in inner, latent=inner.get("qk_rope_head_dim") is not None)
     if family.rotation is not None and family.rotation.by_layer:
         inner = _without_predictors(inner)
-    sizes = family.sizes if path else None
-    return TextConfig(path, inner, names[0] if names else "", family, known, {} if sizes is None else sizes._asdict())
+    sizes = {} if family.sizes is None or not path else family.sizes._asdict()
+    rotation = family.rotation or RotationRules()
+    return TextConfig(path, inner, names[0] if names else "", family, rotation, known, sizes)
 
 
 def _without_predictors(config: Config) -> Config:
@@ -110,13 +110,6 @@ def _without_predictors(config: Config) -> Config:
         return config
     padded = count + more
     return {k: v[:count] if isinstance(v, list) and len(v) == padded else v for k, v in config.items()}
-
-
-def _model_type(config: Config, path: tuple[str, ...]) -> str:
-    model_type = config.get("model_type")
-    if model_type is not None and not isinstance(model_type, str):
-        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(model_type)}")
-    return model_type or ""
 
 
 def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
@@ -151,19 +144,18 @@ def with_text_config(config: Config, text_config: TextConfig, text: Config) -> C
 def count_at(text_config: TextConfig, key: str, most: int) -> int | None:
     """The integer of a key of the text part, or None where it has none.
 
+    A model of images or of several towers may have a number for each stage, which is none of the text model's: of a
+    model type without a record, that counts as absent.
+
     Raises:
-        ValueError: for anything but an integer in 1..``most`` or null.
+        ValueError: for anything else but an integer in 1..``most`` or null.
     """
     count = text_config.get(key) if key in text_config else text_config.defaults.get(key)
     if count is None or is_count(count, most):
         return count
+    if isinstance(count, list | dict) and not text_config.known:
+        return None
     raise ValueError(f"{text_config.key_path(key)} must be an integer in 1..{most} or null, found {shown(count)}")
-
-
-def single_count_at(text_config: TextConfig, key: str, most: int) -> int | None:
-    """The same, and None where a model of images or of several towers has a number for each stage."""
-    staged = not text_config.known and isinstance(text_config.get(key), (list, dict))
-    return None if staged else count_at(text_config, key, most)
 
 
 def flag_at(text_config: TextConfig, key: str) -> bool | None:
@@ -176,8 +168,7 @@ def flag_at(text_config: TextConfig, key: str) -> bool | None:
 
 def max_length(text_config: TextConfig) -> int | None:
     """The longest length that the configuration declares, in tokens."""
-    lengths = (count_at(text_config, name, TOKENS) for name in _LENGTHS)
-    return next((length for length in lengths if length is not None), None)
+    return count_at(text_config, length_key(text_config), TOKENS)
 
 
 def length_key(text_config: TextConfig) -> str:
@@ -197,7 +188,7 @@ def head_dim(text_config: TextConfig, kind: str, override: int | None) -> int:
         raise NotReadError(f"{text_config.key_path('use_mla')} {text}")
     name, width = ("head_dim=", override) if override is not None else _width(text_config, kind)
     if width is None:
-        names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
+        names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *WIDTHS[:2]))
         raise NotReadError(
             f"{text_config.key_path('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
         )
@@ -214,9 +205,10 @@ def head_words(text_config: TextConfig, kind: str, override: int | None) -> str:
 
 def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
-    kind_width = _own_width(text_config, kind)
-    if kind_width is not None:
-        return kind_width
+    if kind == FULL or text_config.get("per_layer_config") is not None:
+        kind_width = _own_width(text_config, kind)
+        if kind_width is not None:
+            return kind_width
     family = text_config.rotation
     keys = ["head_dim", "kv_channels"] if not text_config.known else [family.head_key]
     for key in ["qk_rope_head_dim"] if family.latent else keys:
@@ -225,13 +217,6 @@ def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
         if family.head_dim is not None and key not in text_config:  # null means the quotient
             return text_config.key_path(key), family.head_dim
     return _quotient(text_config)
-
-
-def width_key(text_config: TextConfig) -> str:
-    """The key that the width of a head comes from: its own, or that of the stream."""
-    family = text_config.rotation
-    own = "qk_rope_head_dim" if family.latent else family.head_key
-    return own if text_config.get(own) is not None else next((key for key, _ in _WIDTHS if key in text_config), own)
 
 
 def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
@@ -246,8 +231,9 @@ def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
         if layer is not None and not isinstance(layer, dict):
             raise ValueError(f"{place} must be an object or null, found {shown(layer)}")
         number = int(index) if str(index).isdecimal() and len(str(index)) <= len(str(LAYERS)) else LAYERS
-        if number < len(types) and types[number] == kind and layer and layer.get("head_dim") is not None:
-            return f"{place}.head_dim", layer["head_dim"]
+        key = "qk_rope_head_dim" if text_config.rotation.latent else "head_dim"
+        if number < len(types) and types[number] == kind and layer and layer.get(key) is not None:
+            return f"{place}.{key}", layer[key]
     wide = text_config.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
     if kind != FULL or not wide or "per_layer_config" in config:  # then the code looks at no other key
         return None
@@ -255,7 +241,7 @@ def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
 
 
 def _quotient(text_config: TextConfig) -> tuple[str, int | None]:
-    for width, heads in _WIDTHS:
+    for width, heads in WIDTHS:
         channels, parts = count_at(text_config, width, WIDTH), count_at(text_config, heads, WIDTH)
         if channels is None or parts is None:
             continue
@@ -271,8 +257,8 @@ def width_of_heads(text_config: TextConfig) -> int | None:
     width = count_at(text_config, "head_dim", CHANNELS)
     if width is not None:
         return width
-    for stream, heads in (*_WIDTHS, *_OTHER_WIDTHS):
-        channels, parts = single_count_at(text_config, stream, WIDTH), single_count_at(text_config, heads, WIDTH)
+    for stream, heads in (*WIDTHS, *_OTHER_WIDTHS):
+        channels, parts = count_at(text_config, stream, WIDTH), count_at(text_config, heads, WIDTH)
         if channels is not None and parts is not None:
             return channels // parts or None
     return None
@@ -351,7 +337,6 @@ def kinds_without_rope(text_config: TextConfig) -> tuple[str, ...]:
         ValueError: for a window that is no number of tokens, and for 0 where the family's code asks for a window.
     """
     family, types = text_config.rotation, layer_types(text_config)
-    saved_none = text_config.get("sliding_window") == 0 and not family.unrotated_kinds  # as Qwen 2 saves no window
-    window = None if saved_none else count_at(text_config, "sliding_window", TOKENS)
+    window = count_at(text_config, "sliding_window", TOKENS)
     decides = family.only_sliding or (window is not None and (not types or SLIDING in types))
     return family.unrotated_kinds if decides else ()

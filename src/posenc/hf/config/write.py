@@ -33,9 +33,9 @@ from posenc.frequencies.ntk import DynamicNTK
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.block_schema import PRESERVED, VLLM, WITH_ALPHA, Block
-from posenc.hf.config.rope_keys import ALL, BLOCKS, Path, RopeBlock, at, find_rope_blocks, share_key
-from posenc.hf.config.rotation import Rotation, keys_of, rotary_dim, text_rope
-from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
+from posenc.hf.config.parse import LENGTH, SILENT, Convention, Layers, block_of
+from posenc.hf.config.rope_keys import ALL, BLOCKS, SHARES, Path, RopeBlock, at, find_rope_blocks, share_key
+from posenc.hf.config.rotation import Rotation, keys_of, rotary_dim, section_keys, text_rope
 from posenc.hf.config.text_config import TextConfig, head_dim, length_key
 from posenc.hf.families.family import RotationRules
 from posenc.hf.json_text import REMOVED
@@ -43,12 +43,10 @@ from posenc.hf.sources.load import Config
 
 Spelling = Literal["both", "v4", "v5"]
 SPELLINGS: tuple[Spelling, ...] = ("both", "v4", "v5")
-SHARES = ("partial_rotary_factor", "rotary_dim")
 _ORIGINAL = "original_max_position_embeddings"
 _UNSCALED: Block = {"rope_type": "default"}
 
 _EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
-Layers = Mapping[str, Rotation | None]
 
 
 def extended_length(layers: Layers, *, recipes: bool = True) -> int | None:
@@ -147,7 +145,7 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
         sources = {key: paths for key, paths in rope_block.sources.items() if key != "factor"}
         rope_block = replace(rope_block.without(("factor",)), sources=sources)
     old = rope_block.values or {}
-    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **text_config.rotation.section_keys}
+    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **section_keys(text_config.rotation)}
     silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
@@ -156,25 +154,14 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
             if rope_block.longest != value:
                 changes[(length_key(text_config),)] = value
         elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
-            changes |= dict.fromkeys(places(rope_block, key), value)
+            changes |= dict.fromkeys(rope_block.places(key), value)
     preserved = VLLM if not changes else ()  # which only engines read, and which speak of this scaling
     for key, value in old.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
         idle = key in (*SHARES, *PRESERVED, *preserved) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
-            changes |= {path: REMOVED for path in places(rope_block, key) if len(path) > 1}
+            changes |= {path: REMOVED for path in rope_block.places(key) if len(path) > 1}
     return changes
-
-
-def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
-    """Where a key stands, or would stand."""
-    if key in rope_block.sources:
-        return rope_block.sources[key]
-    return (
-        ((rope_block.renames[key],),)
-        if key in rope_block.renames
-        else tuple((*home, key) for home in (rope_block.target, *rope_block.mirrors))
-    )
 
 
 def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPESpec) -> Block:

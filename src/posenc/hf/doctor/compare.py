@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,7 +25,7 @@ from posenc.frequencies.host import steps_of
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import LayerFacts
-from posenc.hf.config.posenc_config import attached_names, is_posenc_config
+from posenc.hf.config.non_rotary import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
 from posenc.hf.config.text_config import max_length
@@ -118,16 +118,13 @@ class _Side(NamedTuple):
         name: for readers.
         read: its configuration, parsed.
         folder: where other files lie; None where there is no folder.
+        limits: of tokens in those files, by file and key.
     """
 
     name: str
     read: RopeConfig
     folder: Path | None
-
-    @property
-    def program(self) -> str:
-        """Whose keys the configuration has; "" for Hugging Face's own."""
-        return self.read.facts.program
+    limits: Mapping[str, Mapping[str, Any]] = {}
 
 
 def compare(a: Source, b: Source) -> Comparison:
@@ -153,17 +150,13 @@ def compare(a: Source, b: Source) -> Comparison:
     ]
     compared = ["frequencies, gain, windows, temperature, sink, softmax scale and direction of each layer",
                 "tables of positions", "the declared length"]  # fmt: skip
-    files = sorted(set(_limits(first)) & set(_limits(second)))
-    one_sided = sorted(set(_limits(first)) ^ set(_limits(second)))
-    not_compared = [
-        "weight values",
-        "names and shapes of tensors",
-        *(f"{file} (in one of the two)" for file in one_sided),
-    ]
+    files, one_sided = first.limits.keys() & second.limits.keys(), first.limits.keys() ^ second.limits.keys()
+    not_compared = ["weight values", "names and shapes of tensors"]
+    not_compared += [f"{file} (in one of the two)" for file in sorted(one_sided)]
     if has_remote_code(first.read.config) or has_remote_code(second.read.config):
         not_compared.append("code of a folder's own (auto_map)")
     ordered = sorted(differences, key=lambda difference: difference.kind != "drift")
-    return Comparison(first.name, second.name, tuple(ordered), (*compared, *files), tuple(not_compared))
+    return Comparison(first.name, second.name, tuple(ordered), (*compared, *sorted(files)), tuple(not_compared))
 
 
 def _side(source: Source, letter: str) -> _Side:
@@ -174,7 +167,7 @@ def _side(source: Source, letter: str) -> _Side:
         folder = path if path.is_dir() else None
         if folder is not None and (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
             folder = _base_of(folder)
-        return _Side(str(path), read_rope(folder or path), folder)
+        return _Side(str(path), read_rope(folder or path), folder, {} if folder is None else limits_in(folder))
 
 
 def _base_of(folder: Path) -> Path:
@@ -221,38 +214,32 @@ def _pairs(a: ModelFacts, b: ModelFacts) -> Iterator[tuple[LayerFacts, LayerFact
                 yield in_a, in_b
 
 
+_NOT_READ = "not read"
+_ASPECTS: dict[str, Callable[[LayerFacts], Any]] = {  # of a layer next to its rotation, None for none
+    "window": lambda layer: (
+        layer.window and f"{layer.window:,} tokens" + (f" and {layer.ahead:,} after" if layer.ahead else "")
+    ),
+    "temperature": lambda layer: layer.temperature and layer.temperature.text,
+    "sink": lambda layer: layer.sink or None,
+    "direction": lambda layer: {True: "causal", False: "bidirectional", None: _NOT_READ}[layer.causal],
+    "softcap": lambda layer: layer.softcap,
+    "keys of the indexer": lambda layer: layer.index_topk,
+    "order of norm and rotation": lambda layer: layer.normed_after,
+}
+
+
 def _on_layer(a: _Side, b: _Side, in_a: LayerFacts, in_b: LayerFacts) -> Iterator[tuple[str, str]]:
     if in_a.attends != in_b.attends:
-        yield "attention", f"{_yes(in_a.attends)} in A, {_yes(in_b.attends)} in B"
+        yes, no = "attention", "no attention"
+        yield "attention", f"{yes if in_a.attends else no} in A, {yes if in_b.attends else no} in B"
         return
     yield from _on_rotation(a, b, in_a.spec, in_b.spec)
-    for aspect, left, right in (
-        ("window", _window(in_a), _window(in_b)),
-        ("temperature", in_a.temperature and in_a.temperature.text, in_b.temperature and in_b.temperature.text),
-        ("sink", in_a.sink or "none", in_b.sink or "none"),
-        ("direction", _direction(in_a), _direction(in_b)),
-        ("softcap", in_a.softcap, in_b.softcap),
-        ("keys of the indexer", in_a.index_topk, in_b.index_topk),
-        ("order of norm and rotation", in_a.normed_after, in_b.normed_after),
-    ):
-        if left != right and "not read" not in (left, right):
+    for aspect, words in _ASPECTS.items():
+        left, right = words(in_a), words(in_b)
+        if left != right and _NOT_READ not in (left, right):
             yield aspect, f"{'none' if left is None else left} in A, {'none' if right is None else right} in B"
     if in_a.scale is not None and in_b.scale is not None and not math.isclose(in_a.scale, in_b.scale, rel_tol=_EXACT):
         yield "softmax scale", f"{in_a.scale:.6g} in A, {in_b.scale:.6g} in B"
-
-
-def _yes(attends: bool) -> str:
-    return "attention" if attends else "no attention"
-
-
-def _window(layer: LayerFacts) -> str:
-    if layer.window is None:
-        return "none"
-    return f"{layer.window:,} tokens" + (f" and {layer.ahead:,} after" if layer.ahead else "")
-
-
-def _direction(layer: LayerFacts) -> str:
-    return "not read" if layer.causal is None else "causal" if layer.causal else "bidirectional"
 
 
 def _on_rotations_alone(a: _Side, b: _Side) -> Iterator[Difference]:
@@ -273,12 +260,15 @@ def _on_rotation(a: _Side, b: _Side, in_a: Rotation | None, in_b: Rotation | Non
         return
     first, second = text_rope(in_a), text_rope(in_b)
     if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
-        yield "rotation", f"{_channels(first)} in A, {_channels(second)} in B"
+        left, right = (f"{rope.rotary_dim} of {rope.head_dim} channels" for rope in (first, second))
+        yield "rotation", f"{left} in A, {right} in B"
         return
     text = _on_frequencies(a, b, first, second)
     if text:
         yield "rotation", text
-    if a.program == b.program and first.layout != second.layout:  # llama.cpp's converter reorders the weights
+    if (
+        a.read.facts.program == b.read.facts.program and first.layout != second.layout
+    ):  # llama.cpp's converter reorders the weights
         yield "layout", f"{first.layout} in A, {second.layout} in B"
     if _axes(in_a) != _axes(in_b):
         yield "axes of M-RoPE", f"{_axes(in_a) or 'one position'} in A, {_axes(in_b) or 'one position'} in B"
@@ -286,35 +276,30 @@ def _on_rotation(a: _Side, b: _Side, in_a: Rotation | None, in_b: Rotation | Non
 
 def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
     """How the frequencies and gains of two rotations differ, at the lengths of either side; "" if they agree."""
-    tolerance = _OTHER_PROGRAM if a.program or b.program else _EXACT
+    tolerance = _OTHER_PROGRAM if a.read.facts.program or b.read.facts.program else _EXACT
     lengths = {_SHORT}
     if in_a.length_dependent or in_b.length_dependent:
         for side, rope in ((a, in_a), (b, in_b)):
             lengths |= {n for n in (side.read.facts.trained(rope), side.read.facts.reachable(rope)) if n is not None}
     for length in sorted(lengths):
-        (thetas, gain), (other_thetas, other_gain) = _spectrum(in_a, length), _spectrum(in_b, length)
-        ratios = [_ratio(theta, other_theta) for theta, other_theta in zip(thetas, other_thetas, strict=True)]
+        first, second = in_a.spectrum(length), in_b.spectrum(length)
+        ratios = list(map(_ratio, first.theta.tolist(), second.theta.tolist()))
         differing = sum(ratio > 1 + tolerance for ratio in ratios)
-        gains_differ = not math.isclose(gain, other_gain, rel_tol=tolerance)
+        gain_of_each = float(first.gain), float(second.gain)
+        gains_differ = not math.isclose(*gain_of_each, rel_tol=tolerance)
         if not differing and not gains_differ:
             continue
-        gains = [f" (gain {each:.6g})" if gains_differ else "" for each in (gain, other_gain)]
+        gains = [f" (gain {each:.6g})" if gains_differ else "" for each in gain_of_each]
         text = f"{_words(in_a)}{gains[0]} in A, {_words(in_b)}{gains[1]} in B"
         text += f": {differing} of {len(ratios)} frequencies differ, by up to {max(ratios):.3g}×" if differing else ""
         text += f" at {length:,} tokens" if len(lengths) > 1 else ""
         if in_a.scaling is not None and in_b.scaling is None:  # A is before a step, B after it
             text += "; the scaling is missing in B"
         steps = [*steps_of(in_a.scaling), *steps_of(in_b.scaling)]
-        if a.program != b.program and not all(getattr(step, "truncate", True) for step in steps):
+        if a.read.facts.program != b.read.facts.program and not all(getattr(step, "truncate", True) for step in steps):
             text += "; GGUF has no key for truncate: llama.cpp rounds the bounds of YaRN's ramp"
         return text
     return ""
-
-
-def _spectrum(rope: RoPESpec, length: int) -> tuple[list[float], float]:
-    """Frequencies and gain of a rotation for texts of a length."""
-    spectrum = rope.spectrum(length)
-    return spectrum.theta.tolist(), float(spectrum.gain)
 
 
 def _ratio(theta: float, in_b: float) -> float:
@@ -330,10 +315,6 @@ def _words(rope: Rotation | None) -> str:
         return "no rotation"
     text = text_rope(rope)
     return f"base {text.base:g}, {'no scaling' if text.scaling is None else one_line(text.scaling)}"
-
-
-def _channels(rope: RoPESpec) -> str:
-    return f"{rope.rotary_dim} of {rope.head_dim} channels"
 
 
 def _axes(rope: Rotation) -> str:
@@ -374,18 +355,10 @@ def _on_parts(a: _Side, b: _Side) -> Iterator[Difference]:
                 yield Difference("drift", f"{name}.{key}", text)
 
 
-def _limits(side: _Side) -> Mapping[str, Mapping[str, Any]]:
-    return {} if side.folder is None else limits_in(side.folder)
-
-
 def _on_limits(a: _Side, b: _Side) -> Iterator[Difference]:
-    first, second = _limits(a), _limits(b)
-    for file in first.keys() & second.keys():
-        for key in dict.fromkeys([*first[file], *second[file]]):
-            left, right = first[file].get(key), second[file].get(key)
+    for file in a.limits.keys() & b.limits.keys():
+        for key in dict.fromkeys([*a.limits[file], *b.limits[file]]):
+            left, right = a.limits[file].get(key), b.limits[file].get(key)
             if left != right:
-                yield Difference("limit", f"{file} {key}", f"{_limit(left)} in A, {_limit(right)} in B")
-
-
-def _limit(value: Any) -> str:
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+                words = ["none" if value is None else f"{value:,}" for value in (left, right)]
+                yield Difference("limit", f"{file} {key}", f"{words[0]} in A, {words[1]} in B")

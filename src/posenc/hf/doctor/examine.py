@@ -18,8 +18,8 @@ from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weigh
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import has_remote_code
-from posenc.hf.sources.formats import Translated, load_config, translate
-from posenc.hf.sources.load import Config, Source
+from posenc.hf.sources.load import Config, Source, load, translate
+from posenc.hf.sources.translated import Translated
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -66,7 +66,7 @@ def examine(
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and (folder / ADAPTER).is_file() and not (folder / CONFIG).exists():
         return _of_adapter(folder)
-    config = load_config(source)
+    config = load(source)
     read, findings = read_or_finding(config)
     tensors = None if folder is None else on_weights(folder, config, read)
     if folder is None and path is not None and path.suffix == ".gguf":
@@ -186,7 +186,7 @@ def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -
 def _form_of(file: Path) -> Translated:
     """The translation of a GGUF file; without names where its keys are not understood."""
     try:
-        return translate(load_config(file))
+        return translate(load(file))
     except ValueError:
         return Translated({})
 

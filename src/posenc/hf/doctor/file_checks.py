@@ -22,10 +22,8 @@ from posenc.hf.config.rotation import equivalent
 from posenc.hf.doctor.report import NOT_READ
 from posenc.hf.doctor.side_files import on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
-from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules import correction_of
 from posenc.hf.rules.case import has_remote_code, keys_for, single, text_path
-from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError
 
@@ -44,7 +42,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
         UnreadableFileError: for a file that is no configuration at all.
         OSError: for a file that cannot be read.
     """
-    config = load_config(source)
+    config = load(source)
     try:
         read = read_rope(config)
     except NotReadError as error:
@@ -123,7 +121,6 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
             if os.path.lexists(path):
                 yield from _on_other_format(path, read)
-        yield from _on_other_window(folder / PARAMS, read)
 
 
 def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
@@ -141,19 +138,6 @@ def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
     if other.head_dim == rope.head_dim:
         keys = keys_for(read, other.replace(layout=rope.layout))
     yield Finding(path.name, text, "other-file-differs", "suspicion", keys, inside=text_path(read))
-
-
-def _on_other_window(path: Path, read: RopeConfig) -> Iterator[Finding]:
-    """Compare the window with the one in Mistral's params.json."""
-    try:
-        params = load(path) if path.is_file() else None
-    except (ValueError, OSError):
-        return  # noted by the comparison of the rotations
-    key = "sliding_window"
-    window, other = read.text_config.get(key), params.get(key) if isinstance(params, dict) else None
-    if is_count(window, TOKENS) and is_count(other, TOKENS) and window != other:
-        text = f"lies in the same folder and has a {key} of {other:,} tokens; {CONFIG}: {window:,}"
-        yield Finding(path.name, text, "other-file-differs", "suspicion")
 
 
 def _words(rope: RoPESpec) -> str:

@@ -19,15 +19,15 @@ from typing import Any
 from posenc.arguments import one_line, shown
 from posenc.frequencies.host import geometric, steps_of
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
-from posenc.hf.config.layers import LayerFacts, half_counts, layer_kinds, window_of
-from posenc.hf.config.non_rotary import SchemeFacts
-from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
+from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.layers import LayerFacts, half_counts, window_of
+from posenc.hf.config.non_rotary import AttachedNames, SchemeFacts, attached_names, is_posenc_config
+from posenc.hf.config.parse import Convention
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, rotates, rotates_nothing, text_rope
-from posenc.hf.config.scalings import Convention
-from posenc.hf.config.text_config import TextConfig, count_at, layers_without_rope
-from posenc.hf.families.family import CHUNKED, CROSS, NO_ATTENTION, SLIDING
+from posenc.hf.config.text_config import TextConfig, count_at
+from posenc.hf.families.family import CHUNKED, CROSS, SLIDING
 from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
@@ -42,11 +42,13 @@ def schedule_facts(config: RopeConfig) -> Description:
         return {"kinds": [], "latent": None, "problem": None}
     model = config.facts
     try:
-        layers = model.kinds()
+        layers = model.kinds
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
-    kinds = [part for layer, numbers in layers for part in _parts(_description_of(layer, numbers), attached)]
+    kinds = [_description_of(layer, numbers) for layer, numbers in layers]
+    if attached is not None:
+        kinds = [part for kind in kinds for part in _parts(kind, attached)]
     if model.text.family.attention.direction == "encoder-decoder":
         kinds = _halves(model.text, kinds[:1])
     return {"kinds": kinds, "latent": None if model.latent is None else model.latent._asdict(), "problem": None}
@@ -70,9 +72,9 @@ def _halves(text: TextConfig, kinds: list[Description]) -> list[Description]:
     ]
 
 
-def _parts(kind: Description, attached: AttachedNames | None) -> list[Description]:
+def _parts(kind: Description, attached: AttachedNames) -> list[Description]:
     """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
-    if attached is None or not kind["attends"]:
+    if not kind["attends"]:
         return [kind]
     attached_layers = [layer for layer in kind["layers"] if attached.acts_in(layer)]
     rest = [layer for layer in kind["layers"] if not attached.acts_in(layer)]
@@ -115,7 +117,9 @@ def schedule_lines(schedule: Description) -> list[str]:
     lines = ["", "schedule"]
     bases = {kind["base"] for kind in schedule["kinds"]} - {None}
     for kind in schedule["kinds"]:
-        lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
+        numbers = kind["layers"]
+        which = f", {len(numbers)} layer{'s' if len(numbers) > 1 else ''} ({ranges(numbers)})" if numbers else ""
+        lines.append(f"  {kind['kind']}{which}: {', '.join(has(kind, several=len(bases) > 1))}")
     latent = schedule["latent"]
     if latent is not None:
         rotates = any(kind["rotates"] for kind in schedule["kinds"])
@@ -127,13 +131,6 @@ def schedule_lines(schedule: Description) -> list[str]:
         parts = [f"{latent[key]} {text}" for key, text in words.items() if latent[key] is not None]
         lines.append(f"  latent attention: {', '.join(parts)}")
     return lines
-
-
-def _which(kind: Description) -> str:
-    if not kind["layers"]:
-        return str(kind["kind"])
-    count = len(kind["layers"])
-    return f"{kind['kind']}, {count} layer{'s' if count > 1 else ''} ({ranges(kind['layers'])})"
 
 
 def has(kind: Description, *, several: bool) -> list[str]:
@@ -255,14 +252,7 @@ ORDERS = {
 
 def facts(config: RopeConfig) -> Facts:
     """All facts as plain values, ready for JSON."""
-    if not isinstance(config, RopeConfig):
-        raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
-    layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.rotations.items()}
-    findings = [finding.summary() for finding in config.findings]
-    known: Facts = {"model_type": config.facts.model_type or None, "layers": layers, "encodings": _encodings(config)}
-    known["keys"] = {} if is_posenc_config(config.config) else dict(config.facts.keys)
-    known["parts_not_read"] = {} if is_posenc_config(config.config) else dict(config.facts.parts_not_read)
-    return {**known, "schedule": schedule_facts(config), "findings": findings}
+    return Explanation(config).facts
 
 
 def _encodings(config: RopeConfig) -> list[Facts]:
@@ -286,13 +276,13 @@ def _encodings(config: RopeConfig) -> list[Facts]:
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = text_rope(rotation)
     trained, longest = config.facts.trained(rope), config.facts.reachable(rope)
-    seen = _window(config.facts.text, kind)
+    seen = _window(config.facts, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     theta, unscaled = spectrum.theta.tolist(), geometric(rope.rotary_dim, rope.base)
     rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
-    waves, scaled = (_wavelengths([of[pair] for pair in rotating]) for of in (unscaled, theta))
+    waves, scaled = ([2 * math.pi / of[pair] for pair in rotating] for of in (unscaled, theta))
     gain = float(spectrum.gain)
     unrotated = config.facts.text.get("qk_nope_head_dim") if config.facts.text.rotation.latent else 0
     return {
@@ -319,21 +309,17 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     }
 
 
-def _window(text_config: TextConfig, kind: str) -> int | None:
-    """The window of all layers that have this rotation; None where some of them, or all, have none."""
-    main = text_config.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
-    every = kind == ALL and text_config.family.layers.window.every_layer
-    if kind == SLIDING or main or every:
-        return window_of(text_config, SLIDING)[0]
+def _window(facts: ModelFacts, kind: str) -> int | None:
+    """The window of all layers of a kind that rotate; None where some of them, or all, have none."""
+    main = facts.text.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
+    if kind == SLIDING or main:
+        return window_of(facts.text, SLIDING)[0]
     try:
-        kinds = layer_kinds(text_config) if kind == ALL and text_config.known else []
-    except ValueError:
+        layers = facts.kinds if facts.text.known and kind == ALL else []
+    except ValueError:  # in a key that no rotation needs
         return None
-    unrotated = set(layers_without_rope(text_config)) if kinds else set()
-    reaches = [
-        window_of(text_config, of)[0] for n, of in enumerate(kinds) if n not in unrotated and of not in NO_ATTENTION
-    ]
-    return max(reaches) if reaches and None not in reaches else None  # type: ignore[type-var]
+    reaches = [layer.window for layer, _ in layers if layer.spec is not None]
+    return None if None in reaches else max(reaches, default=None)  # type: ignore[type-var]
 
 
 def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
@@ -342,16 +328,12 @@ def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
         name: {
             "pairs": pairs,
             "scaled_wavelengths": _range(
-                _wavelengths([t for t, reads in zip(theta, rope.order(), strict=True) if reads == axis and t > 0])
+                [2 * math.pi / t for t, reads in zip(theta, rope.order(), strict=True) if reads == axis and t > 0]
             ),
         }
         for axis, (name, pairs) in enumerate(zip(AXES, counts(rope), strict=True))
     }
     return {"order": order_of(rope), "axes": axes}
-
-
-def _wavelengths(theta: list[float]) -> list[float]:
-    return [2 * math.pi / frequency for frequency in theta]
 
 
 def _range(waves: list[float]) -> dict[str, float] | None:
@@ -371,7 +353,20 @@ class Explanation:
     @cached_property
     def facts(self) -> Facts:
         """The report as plain values, ready for JSON."""
-        return facts(self.config)
+        config = self.config
+        if not isinstance(config, RopeConfig):
+            raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
+        is_own = is_posenc_config(config.config)
+        rotations = config.rotations.items()
+        return {
+            "model_type": config.facts.text.model_type or None,
+            "layers": {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in rotations},
+            "encodings": _encodings(config),
+            "keys": {} if is_own else dict(config.facts.keys),
+            "parts_not_read": {} if is_own else dict(config.facts.parts_not_read),
+            "schedule": schedule_facts(config),
+            "findings": [finding.summary() for finding in config.findings],
+        }
 
     @property
     def layers(self) -> list[str]:

@@ -1,8 +1,9 @@
 """What is known of each model type: a record of what its code decides, and numbers that its config class decides.
 
-To add a family, write one `Family` in the file that fits (decoders, encoders, encoder_decoders, hybrids, multimodal,
-vision, audio), and run benchmarks/model_types.py, which reads the class's own numbers into `defaults`. The parts of a
-record are explained where they are defined: `RotationRules`, `LayerPattern`, `Attention`, `PositionScheme`.
+To add a family, write one line in the file that fits (decoders, unrotated, encoders, encoder_decoders, hybrids,
+multimodal, vision, audio): its model type, or several with spaces between, and a `Family`. Then run
+benchmarks/model_types.py, which reads the class's own numbers into `defaults`. The parts of a record are explained
+where they are defined: `RotationRules`, `LayerPattern`, `Attention`, `PositionScheme`.
 tests/reference holds every record against the code of transformers.
 """
 
@@ -20,7 +21,7 @@ from posenc.hf.families.position_schemes import PositionScheme
 
 __all__ = [
     "FAMILIES", "NON_ROTARY", "ROTARY", "ROTATIONS", "UNSUPPORTED", "Attention", "Family", "LayerPattern",
-    "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of", "written_record",
+    "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of", "written_records",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -78,40 +79,37 @@ def family_of(model_types: list[str], *, listed: bool, latent: bool) -> tuple[Fa
 
 
 FILE = Path(__file__).with_name("defaults.json")
-FILES = ("decoders", "encoders", "encoder_decoders", "hybrids", "multimodal", "vision", "audio")  # of this folder
+FILES = ("decoders", "unrotated", "encoders", "encoder_decoders", "hybrids", "multimodal", "vision", "audio")
 SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
 _PLAIN, _NONE = RotationRules(), Family()
 
-Defaults = dict[str, Any]
+_NUMBERS: dict[str, dict[str, Any]] = json.loads(FILE.read_bytes())  # of the config classes, by model type
+_COMPLETED: dict[str, Family] = {}
 
 
-def written_record(name: str) -> Family | None:
-    """The record of a model type as it is written, without its class's numbers; files are imported until one has it."""
+def written_records() -> Iterator[tuple[list[str], Family]]:
+    """The records as they are written, without their classes' numbers, and the model types that share each.
+
+    A file is imported when the ones before it are through, so that a search ends as early as it can.
+    """
     for file in FILES:
-        records: Mapping[str, Family] = vars(import_module(f"{__name__}.{file}"))[file.upper()]
-        if name in records:
-            return records[name]
-    return None
+        for names, record in vars(import_module(f"{__name__}.{file}"))[file.upper()].items():
+            yield names.split(), record
 
 
 class Completed(Mapping[str, Family]):
     """Records by model type, each completed when it is first asked for: a command reads one or two of 550."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, Defaults] = json.loads(FILE.read_bytes())
-        self._done: dict[str, Family] = {}
-
     def __getitem__(self, name: str) -> Family:
-        if name not in self._done:
-            record = written_record(name)
-            if record is None and name not in self._known:
+        if name not in _COMPLETED:
+            record = next((record for names, record in written_records() if name in names), None)
+            if record is None and name not in _NUMBERS:
                 raise KeyError(name)
-            self._done[name] = completed(record or _NONE, self._known.get(name, {}))
-        return self._done[name]
+            _COMPLETED[name] = completed(record or _NONE, _NUMBERS.get(name, {}))
+        return _COMPLETED[name]
 
     def __iter__(self) -> Iterator[str]:
-        written = (vars(import_module(f"{__name__}.{file}"))[file.upper()] for file in FILES)
-        return iter(dict.fromkeys((*(name for records in written for name in records), *self._known)))
+        return iter(dict.fromkeys((*(name for names, _ in written_records() for name in names), *_NUMBERS)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -120,7 +118,7 @@ class Completed(Mapping[str, Family]):
 FAMILIES: Mapping[str, Family] = Completed()
 
 
-def completed(record: Family, known: Defaults) -> Family:
+def completed(record: Family, known: Mapping[str, Any]) -> Family:
     """The record with the numbers that it leaves to the config class."""
     changes: dict[str, Any] = {key: known[key] for key in ("since", "text_type") if key in known}
     if record.text_type:
@@ -129,7 +127,9 @@ def completed(record: Family, known: Defaults) -> Family:
         changes["sizes"] = Sizes(*known["sizes"])
     rotation, layers, attention = record.rotation, record.layers, record.attention
     if rotation is not None:
-        left = {key: known[key] for key in _NUMBERS if key in known and getattr(rotation, key) == getattr(_PLAIN, key)}
+        left = {
+            key: known[key] for key in _OF_ROTATION if key in known and getattr(rotation, key) == getattr(_PLAIN, key)
+        }
         changes["rotation"] = replace(rotation, **left)
     if "window" in known and layers.window.size is None:
         changes["layers"] = replace(layers, window=replace(layers.window, size=known["window"]))
@@ -141,10 +141,10 @@ def completed(record: Family, known: Defaults) -> Family:
     return replace(record, **changes)
 
 
-_NUMBERS = ("base", "share", "block", "head_dim", "full_head_dim")
+_OF_ROTATION = ("base", "share", "block", "head_dim", "full_head_dim")
 
 
-def _of_scheme(scheme: PositionScheme, known: Defaults) -> PositionScheme:
+def _of_scheme(scheme: PositionScheme, known: Mapping[str, Any]) -> PositionScheme:
     if scheme.table is not None and not scheme.table.default and "rows" in known:
         return replace(scheme, table=replace(scheme.table, default=known["rows"]))
     if scheme.patches is not None and not scheme.patches.image_size and "patch_size" in known:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Window, same
+from posenc.hf.families.family import Attention, Family, LayerPattern, RotationRules, Window
 from posenc.hf.families.position_schemes import (
     CONVOLUTION,
     DISENTANGLED,
@@ -25,34 +25,28 @@ _AUDIO_ENCODER = "has a rotation only in an encoder of sound, by keys of its own
 _BY_HEAD = "rotates queries and keys alike by the number of their head, which changes no score: there is no position"
 
 AUDIO: dict[str, Family] = {
-    **same(
-        "coarse_acoustics semantic",
-        Family(layers=LayerPattern(count_key="num_layers"), schemes=(learned(1024, "block_size"),)),
+    "coarse_acoustics semantic": Family(
+        layers=LayerPattern(count_key="num_layers"), schemes=(learned(1024, "block_size"),)
     ),
-    **same("csm gradium_phonon_tts higgs_audio_v2 kyutai_speech_to_text moshi pocket_tts", Family(RotationRules())),
-    **same(
-        "data2vec-audio hubert sew unispeech unispeech-sat wav2vec2",
-        Family(attention=Attention(direction="bidirectional"), schemes=(CONVOLUTION,)),
+    "csm gradium_phonon_tts higgs_audio_v2 kyutai_speech_to_text moshi pocket_tts": Family(RotationRules()),
+    "data2vec-audio hubert sew unispeech unispeech-sat wav2vec2": Family(
+        attention=Attention(direction="bidirectional"), schemes=(CONVOLUTION,)
     ),
-    **same(
-        "mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer voxtral_realtime_encoder voxtral_realtime_text",
-        Family(RotationRules(), layers=LayerPattern(window=Window(every_layer=True))),
+    "mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer voxtral_realtime_encoder voxtral_realtime_text": Family(
+        RotationRules(), layers=LayerPattern(window=Window(every_layer=True))
     ),
-    **same("musicgen_decoder musicgen_melody_decoder", Family(schemes=(SINUSOIDAL_UNBUILT,))),
-    **same(
-        "nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_audio nemotron3_5_transcribe_word_timestamp",
-        Family(unsupported="rotates frames of sound in its encoder; its text model nemotron_h has no rotation"),
+    "musicgen_decoder musicgen_melody_decoder": Family(schemes=(SINUSOIDAL_UNBUILT,)),
+    "nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_audio nemotron3_5_transcribe_word_timestamp": Family(
+        unsupported="rotates frames of sound in its encoder; its text model nemotron_h has no rotation"
     ),
-    **same(
-        "nemotron3_diarization nemotron3_diarization_audio",
-        Family(unsupported="rotates frames of sound, and is no decoder"),
+    "nemotron3_diarization nemotron3_diarization_audio": Family(
+        unsupported="rotates frames of sound, and is no decoder"
     ),
-    **same(
-        "nemotron_asr_streaming_encoder parakeet_encoder",
-        Family(unsupported="has relative scores after Transformer-XL in an encoder of sound, and no rotation"),
+    "nemotron_asr_streaming_encoder parakeet_encoder": Family(
+        unsupported="has relative scores after Transformer-XL in an encoder of sound, and no rotation"
     ),
-    **same("neucodec xcodec2", Family(unsupported=_BY_HEAD)),
-    **same("seamless_m4t wav2vec2-bert wav2vec2-conformer", Family(unsupported=_AUDIO_ENCODER)),
+    "neucodec xcodec2": Family(unsupported=_BY_HEAD),
+    "seamless_m4t wav2vec2-bert wav2vec2-conformer": Family(unsupported=_AUDIO_ENCODER),
     "audio-spectrogram-transformer": Family(attention=Attention(direction="bidirectional"), schemes=(PATCHES_UNSIZED,)),
     "clvp_decoder": Family(
         unsupported="has learned embeddings of the positions; clvp_encoder rotates, by keys of its own"

@@ -1,4 +1,4 @@
-"""Text decoders: language models that rotate, and those with learned tables, ALiBi or other encodings.
+"""Text decoders that rotate queries and keys, and those that are refused; `unrotated` has the others.
 
 One record a model type, read in the modelling and configuration files of transformers 5.23.
 """
@@ -12,11 +12,7 @@ from posenc.hf.families.family import (
     FULL,
     GEMMA_3_KINDS,
     HEAVILY_COMPRESSED,
-    HYBRID,
-    HYBRID_SLIDING,
     INDEXED,
-    INKLING,
-    INKLING_2,
     LEARNED,
     LLAMA_4,
     MISTRAL,
@@ -29,111 +25,63 @@ from posenc.hf.families.family import (
     Listing,
     RotationRules,
     Window,
-    same,
-)
-from posenc.hf.families.position_schemes import (
-    ALIBI,
-    BY_TOKEN,
-    SINUSOIDAL_FAIRSEQ,
-    SINUSOIDAL_HALVES,
-    TRANSFORMER_XL,
-    learned,
-    learned_with_offset,
 )
 
 DECODERS: dict[str, Family] = {
-    **same(
+    (
         "apertus arcee bitnet dbrx diffllama dots1 falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 "
-        "olmoe qwen2_moe qwen3_moe seed_oss",
-        Family(RotationRules()),
+        "olmoe qwen2_moe qwen3_moe seed_oss"
+    ): Family(RotationRules()),
+    "axk1 deepseek_v3 glm4_moe_lite youtu": Family(RotationRules(layout="interleaved", latent=True, layout_key=True)),
+    "axk2 deepseek_v32 glm_moe_dsa": Family(
+        RotationRules(layout="interleaved", latent=True),
+        layers=LayerPattern((INDEXED,)),
+        attention=Attention(top_k=0),
     ),
-    **same(
-        "axk1 deepseek_v3 glm4_moe_lite youtu",
-        Family(RotationRules(layout="interleaved", latent=True, layout_key=True)),
+    "blt_global_transformer cohere ernie4_5 ernie4_5_moe helium": Family(RotationRules(layout="interleaved")),
+    "codegen gptj": Family(RotationRules(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True)),
+    "cohere2 cohere2_moe": Family(
+        RotationRules(layout="interleaved", unrotated_kinds=(FULL,), only_sliding=True),
+        layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
     ),
-    **same(
-        "axk2 deepseek_v32 glm_moe_dsa",
-        Family(
-            RotationRules(layout="interleaved", latent=True),
-            layers=LayerPattern((INDEXED,)),
-            attention=Attention(top_k=0),
-        ),
+    "doge mixtral starcoder2": Family(RotationRules(), layers=LayerPattern(window=Window(every_layer=True))),
+    "exaone4 exaone_moe": Family(
+        RotationRules(unrotated_kinds=(FULL,)),
+        layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
     ),
-    **same("biogpt opt", Family(schemes=(learned_with_offset(),))),
-    **same("bloom mpt", Family(schemes=(ALIBI,))),
-    **same("blt_global_transformer cohere ernie4_5 ernie4_5_moe helium", Family(RotationRules(layout="interleaved"))),
-    **same(
-        "codegen gptj",
-        Family(RotationRules(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True)),
+    "gemma2 vaultgemma": Family(
+        RotationRules(),
+        layers=LayerPattern((SLIDING, FULL)),
+        attention=Attention(scale="query_pre_attn_scalar", softcap=0.0),
     ),
-    **same(
-        "cohere2 cohere2_moe",
-        Family(
-            RotationRules(layout="interleaved", unrotated_kinds=(FULL,), only_sliding=True),
-            layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
-        ),
+    "gemma4_text gemma4_unified_text": Family(
+        RotationRules(nested=True, full_head_dim=512),
+        layers=LayerPattern((*5 * (SLIDING,), FULL), last_full=True),
+        attention=Attention(bidirectional_if="all", scale="one"),
     ),
-    **same("decision_transformer gpt2 gpt_bigcode openai-gpt", Family(schemes=(learned(key="n_positions"),))),
-    **same("doge mixtral starcoder2", Family(RotationRules(), layers=LayerPattern(window=Window(every_layer=True)))),
-    **same(
-        "exaone4 exaone_moe",
-        Family(
-            RotationRules(unrotated_kinds=(FULL,)),
-            layers=LayerPattern((*3 * (SLIDING,), FULL), period_key="sliding_window_pattern"),
-        ),
+    "glm glm4": Family(RotationRules(layout="interleaved", default_share=True)),
+    "glm4_moe nemotron persimmon phi solar_open stablelm": Family(RotationRules(default_share=True)),
+    "gpt_neox gpt_neox_japanese": Family(
+        RotationRules(theta_key="rotary_emb_base", share_key="rotary_pct", default_share=True)
     ),
-    **same(
-        "gemma2 vaultgemma",
-        Family(
-            RotationRules(),
-            layers=LayerPattern((SLIDING, FULL)),
-            attention=Attention(scale="query_pre_attn_scalar", softcap=0.0),
-        ),
+    "granite granitemoe granitemoeshared hyperclovax": Family(
+        RotationRules(), attention=Attention(scale="attention_multiplier")
     ),
-    **same(
-        "gemma4_text gemma4_unified_text",
-        Family(
-            RotationRules(nested=True, full_head_dim=512),
-            layers=LayerPattern((*5 * (SLIDING,), FULL), last_full=True),
-            attention=Attention(bidirectional_if="all", scale="one"),
-        ),
+    "granite_swa granitemoe_swa": Family(
+        RotationRules(bases_key="layer_rope_theta", bases_choose=True),
+        layers=LayerPattern((FULL, *3 * (SLIDING,))),
+        attention=Attention(scale="attention_multiplier", sinks=("all",)),
     ),
-    **same("glm glm4", Family(RotationRules(layout="interleaved", default_share=True))),
-    **same("glm4_moe nemotron persimmon phi solar_open stablelm", Family(RotationRules(default_share=True))),
-    **same(
-        "gpt_neox gpt_neox_japanese",
-        Family(RotationRules(theta_key="rotary_emb_base", share_key="rotary_pct", default_share=True)),
+    "hunyuan_v1_dense hunyuan_v1_moe": Family(RotationRules(), attention=Attention(normed_after=True)),
+    "laguna mellum": Family(RotationRules(default_share=True, nested=True), layers=LayerPattern(only_listed=True)),
+    "muse_glimmer_text muse_spark_text": Family(
+        RotationRules(bases_key="layer_rope_theta"),
+        layers=LayerPattern((FULL, *3 * (SLIDING,)), anchored_at_end=True),
     ),
-    **same(
-        "granite granitemoe granitemoeshared hyperclovax",
-        Family(RotationRules(), attention=Attention(scale="attention_multiplier")),
-    ),
-    **same(
-        "granite_swa granitemoe_swa",
-        Family(
-            RotationRules(bases_key="layer_rope_theta", bases_choose=True),
-            layers=LayerPattern((FULL, *3 * (SLIDING,))),
-            attention=Attention(scale="attention_multiplier", sinks=("all",)),
-        ),
-    ),
-    **same("hunyuan_v1_dense hunyuan_v1_moe", Family(RotationRules(), attention=Attention(normed_after=True))),
-    **same(
-        "laguna mellum", Family(RotationRules(default_share=True, nested=True), layers=LayerPattern(only_listed=True))
-    ),
-    **same(
-        "muse_glimmer_text muse_spark_text",
-        Family(
-            RotationRules(bases_key="layer_rope_theta"),
-            layers=LayerPattern((FULL, *3 * (SLIDING,)), anchored_at_end=True),
-        ),
-    ),
-    **same(
-        "qwen2 qwen3",
-        Family(
-            RotationRules(),
-            layers=LayerPattern(
-                sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
-            ),
+    "qwen2 qwen3": Family(
+        RotationRules(),
+        layers=LayerPattern(
+            sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
     ),
     "afmoe": Family(
@@ -158,7 +106,6 @@ DECODERS: dict[str, Family] = {
         not_compared="a part of a larger model, whose text and patches it is given",
     ),
     "blt_patcher": Family(RotationRules(layout="interleaved"), layers=LayerPattern(window=Window(every_layer=True))),
-    "ctrl": Family(schemes=(SINUSOIDAL_HALVES.with_rows(256, "n_positions"),)),
     "cwm": Family(RotationRules(), layers=LayerPattern((FULL, *3 * (SLIDING,)))),
     "deepseek_v2": Family(RotationRules(layout="interleaved", latent=True)),
     "deepseek_v4": Family(
@@ -199,33 +146,9 @@ DECODERS: dict[str, Family] = {
         layers=LayerPattern((*4 * (SLIDING,), FULL)),
         attention=Attention(scale="one"),
     ),
-    "gpt_neo": Family(
-        layers=LayerPattern(
-            (FULL, SLIDING),
-            listing=Listing("spans", "attention_types", names={"global": FULL, "local": SLIDING}),
-            count_key="num_layers",
-            window=Window(key="window_size"),
-        ),
-        attention=Attention(scale="one"),
-        schemes=(learned(),),
-    ),
     "gpt_oss": Family(RotationRules(), layers=LayerPattern((SLIDING, FULL)), attention=Attention(sinks=("all",))),
     "hy_v4": Family(
         RotationRules(latent=True), layers=LayerPattern((INDEXED,)), attention=Attention(sinks=("all",), top_k=0)
-    ),
-    "inkling2_text": Family(
-        layers=LayerPattern((*5 * (HYBRID_SLIDING,), HYBRID), window=Window(key="sliding_window_size")),
-        attention=Attention(sinks=("all",), sink_by_token=True, temperature=INKLING_2),
-        schemes=(BY_TOKEN,),
-    ),
-    "inkling_text": Family(
-        layers=LayerPattern(
-            (*5 * (HYBRID_SLIDING,), HYBRID),
-            window=Window(key="sliding_window_size"),
-            listing=Listing("numbers", "local_layer_ids", names={"listed": HYBRID_SLIDING, "others": HYBRID}),
-        ),
-        attention=Attention(scale="inverse", temperature=INKLING),
-        schemes=(BY_TOKEN,),
     ),
     "iquestcoder": Family(RotationRules(), not_compared="its code is Llama's, whose layers are"),
     "jetmoe": Family(RotationRules(head_key="kv_channels")),
@@ -320,9 +243,6 @@ DECODERS: dict[str, Family] = {
         attention=Attention(scale="unknown", normed_after=True),
         not_compared="norms and a learned scale of each channel follow the rotation",
     ),
-    "transfo-xl": Family(schemes=(TRANSFORMER_XL,)),
-    "xglm": Family(layers=LayerPattern(count_key="num_layers"), schemes=(SINUSOIDAL_FAIRSEQ,)),
-    "xlnet": Family(attention=Attention(direction=""), schemes=(TRANSFORMER_XL,)),
     # Of code that comes with the checkpoint. Others of its kind (qwen, internlm2, exaone, minicpm, mimo) spell their
     # rotation as a Llama does and have no record: they are read with a note that the model type is unknown.
     "baichuan": Family(

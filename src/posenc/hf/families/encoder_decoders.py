@@ -15,7 +15,6 @@ from posenc.hf.families.family import (
     LayerPattern,
     RotationRules,
     Window,
-    same,
 )
 from posenc.hf.families.position_schemes import (
     PAGE,
@@ -30,27 +29,16 @@ from posenc.hf.families.position_schemes import (
 )
 
 ENCODER_DECODERS: dict[str, Family] = {
-    **same(
-        "bart mbart mvp plbart",
-        Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(),)),
+    "bart mbart mvp plbart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(),)),
+    "blenderbot blenderbot-small": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(),)),
+    "fsmt m2m_100 nllb-moe": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
+    "marian pegasus": Family(
+        attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)
     ),
-    **same(
-        "blenderbot blenderbot-small", Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(),))
-    ),
-    **same(
-        "fsmt m2m_100 nllb-moe", Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,))
-    ),
-    **same(
-        "marian pegasus",
-        Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)),
-    ),
-    **same(
-        "mt5 switch_transformers t5",
-        Family(
-            attention=Attention(direction="encoder-decoder", scale="one"),
-            schemes=(t5_bias(),),
-            layer_keys=("num_layers", "num_decoder_layers"),
-        ),
+    "mt5 switch_transformers t5": Family(
+        attention=Attention(direction="encoder-decoder", scale="one"),
+        schemes=(t5_bias(),),
+        layer_keys=("num_layers", "num_decoder_layers"),
     ),
     "barthez": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
     "bigbird_pegasus": Family(

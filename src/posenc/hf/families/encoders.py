@@ -18,7 +18,6 @@ from posenc.hf.families.family import (
     LayerPattern,
     RotationRules,
     Window,
-    same,
 )
 from posenc.hf.families.position_schemes import (
     AXIAL_TABLES,
@@ -33,34 +32,23 @@ from posenc.hf.families.position_schemes import (
 )
 
 ENCODERS: dict[str, Family] = {
-    **same(
-        "albert bert convbert distilbert dpr electra ernie flaubert megatron-bert rembert roc_bert "
-        "splinter squeezebert",
-        Family(attention=Attention(direction="bidirectional"), schemes=(learned(),)),
+    (
+        "albert bert convbert distilbert dpr electra ernie flaubert megatron-bert rembert roc_bert splinter squeezebert"
+    ): Family(attention=Attention(direction="bidirectional"), schemes=(learned(),)),
+    "bert-generation xlm": Family(attention=Attention(direction=""), schemes=(learned(),)),
+    "camembert data2vec-text ibert luke roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod": Family(
+        attention=Attention(direction="bidirectional"), schemes=(learned_after_padding(),)
     ),
-    **same("bert-generation xlm", Family(attention=Attention(direction=""), schemes=(learned(),))),
-    **same(
-        "camembert data2vec-text ibert luke roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod",
-        Family(attention=Attention(direction="bidirectional"), schemes=(learned_after_padding(),)),
-    ),
-    **same(
-        "deberta deberta-v2",
-        Family(
-            attention=Attention(scale="unknown", direction="bidirectional"),
-            schemes=(
-                learned().switched("position_biased_input"),
-                DISENTANGLED.switched("relative_attention", default=False),
-            ),
+    "deberta deberta-v2": Family(
+        attention=Attention(scale="unknown", direction="bidirectional"),
+        schemes=(
+            learned().switched("position_biased_input"),
+            DISENTANGLED.switched("relative_attention", default=False),
         ),
     ),
-    **same(
-        "esmc eurobert gte jina_embeddings_v3", Family(RotationRules(), attention=Attention(direction="bidirectional"))
-    ),
-    **same(
-        "mra nystromformer yoso",
-        Family(attention=Attention(direction="bidirectional"), schemes=(learned_with_offset(),)),
-    ),
-    **same("neomme ultrabert", Family(unsupported="reads a base and a share for each layer from keys of its own")),
+    "esmc eurobert gte jina_embeddings_v3": Family(RotationRules(), attention=Attention(direction="bidirectional")),
+    "mra nystromformer yoso": Family(attention=Attention(direction="bidirectional"), schemes=(learned_with_offset(),)),
+    "neomme ultrabert": Family(unsupported="reads a base and a share for each layer from keys of its own"),
     "big_bird": Family(
         attention=Attention(
             direction="bidirectional",

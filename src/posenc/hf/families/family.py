@@ -40,14 +40,6 @@ class TemperatureRule:
     offset: int = 0
     switch: str = ""
 
-    @property
-    def words(self) -> str:
-        """The rule in a few words, for a list of families."""
-        form = {"power": "a temperature by a power of the position", "log": "a temperature by the logarithm",
-                "learned": "a learned temperature"}.get(self.form, "a temperature in steps")  # fmt: skip
-        where = {"all": "", "unrotated": " (layers without rotation)"}.get(self.layers, f" ({self.layers} layers)")
-        return form + where
-
 
 LLAMA_4 = TemperatureRule(
     "steps", "unrotated", 8192, "floor_scale", 0.1, "attn_scale", offset=1, switch="attn_temperature_tuning"
@@ -166,36 +158,6 @@ class LayerPattern:
     window: Window = Window()
     chunk: int | None = None
 
-    def kinds(
-        self, count: int, *, period: int | None = None, sliding_from: int | None = None, windowed: bool = False
-    ) -> list[str]:
-        """The kind of each of ``count`` layers, first to last.
-
-        Args:
-            count: number of layers.
-            period: the config's length of the cycle.
-            sliding_from: the config's first layer with a window.
-            windowed: whether the config gives a window.
-        """
-        if windowed and self.sliding_from_key:
-            first = self.sliding_from if sliding_from is None else sliding_from
-            return [SLIDING if layer >= first else FULL for layer in range(count)]
-        cycle = self.cycle or (FULL,)
-        if period is not None:
-            ends_full = cycle[-1] == FULL
-            rest = (cycle[0] if ends_full else cycle[-1],) * (period - 1)
-            cycle = (*rest, FULL) if ends_full else (FULL, *rest)
-        if windowed and self.window.every_layer and not self.cycle:
-            cycle = (SLIDING,)
-        kinds = [cycle[layer % len(cycle)] for layer in range(count)]
-        if self.anchored_at_end:
-            kinds.reverse()
-        if kinds and self.last_full:
-            kinds[-1] = FULL
-        if kinds and self.first_full:
-            kinds[0] = FULL
-        return kinds
-
 
 FULL_EVERYWHERE = LayerPattern()
 
@@ -305,14 +267,6 @@ class RotationRules:
     order: Order = "chunked"
     rope_types: tuple[str, ...] = ()
 
-    @property
-    def section_keys(self) -> dict[str, Any]:
-        """M-RoPE's default sections, as keys of a block; empty without M-RoPE."""
-        if self.sections is None:
-            return {}
-        order = {"mrope_interleaved": True} if self.order == "interleaved" else {}
-        return {"mrope_section": list(self.sections), **order}
-
 
 Direction = Literal["", "causal", "bidirectional", "encoder-decoder", "none"]
 Scale = Literal["head", "attention_multiplier", "query_pre_attn_scalar", "one", "inverse", "half", "unknown"]
@@ -410,11 +364,6 @@ class Family:
     layer_keys: tuple[str, str] = ("encoder_layers", "decoder_layers")
     unsupported: str = ""
     not_compared: str = ""
-
-
-def same(names: str, record: Family) -> dict[str, Family]:
-    """One record for several model types, by their names with spaces between."""
-    return dict.fromkeys(names.split(), record)
 
 
 GEMMA_3_KINDS = {

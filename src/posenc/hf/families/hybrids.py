@@ -16,23 +16,17 @@ from posenc.hf.families.family import (
     Listing,
     RotationRules,
     Window,
-    same,
 )
 from posenc.hf.families.position_schemes import NOPE, RECURRENCE
 
 _CONVOLUTIONS = Listing("numbers", "full_attn_idxs", names={"listed": FULL, "others": "conv"})  # as first released
 
 HYBRIDS: dict[str, Family] = {
-    **same(
-        "falcon_mamba mamba mamba2 rwkv xlstm", Family(attention=Attention(direction="none"), schemes=(RECURRENCE,))
-    ),
-    **same("lfm2 lfm2_moe", Family(RotationRules(), layers=LayerPattern(only_listed=True, listing=_CONVOLUTIONS))),
-    **same(
-        "qwen3_5_moe_text qwen3_5_text",
-        Family(
-            RotationRules(default_share=True, sections=(11, 11, 10), order="interleaved"),
-            layers=LayerPattern((*3 * (LINEAR,), FULL)),
-        ),
+    "falcon_mamba mamba mamba2 rwkv xlstm": Family(attention=Attention(direction="none"), schemes=(RECURRENCE,)),
+    "lfm2 lfm2_moe": Family(RotationRules(), layers=LayerPattern(only_listed=True, listing=_CONVOLUTIONS)),
+    "qwen3_5_moe_text qwen3_5_text": Family(
+        RotationRules(default_share=True, sections=(11, 11, 10), order="interleaved"),
+        layers=LayerPattern((*3 * (LINEAR,), FULL)),
     ),
     "bailing_hybrid": Family(
         RotationRules(layout="interleaved", latent=True),

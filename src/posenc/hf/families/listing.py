@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from posenc.hf import families
 from posenc.hf.families import FAMILIES, Family, RotationRules
+from posenc.hf.families.family import TemperatureRule
 
 EQUAL = "whole layers equal transformers' own"
 
@@ -63,10 +64,18 @@ def _features(family: Family, rotation: RotationRules) -> list[str]:
     if family.layers.chunk is not None:
         words.append("chunks")
     if attention.temperature is not None:
-        words.append(attention.temperature.words)
+        words.append(_of_temperature(attention.temperature))
     if attention.sinks:
         words.append("sinks")
     return words
+
+
+def _of_temperature(rule: TemperatureRule) -> str:
+    form = {
+        "power": "a temperature by a power of the position", "log": "a temperature by the logarithm",
+        "learned": "a learned temperature",
+    }.get(rule.form, "a temperature in steps")  # fmt: skip
+    return form + {"all": "", "unrotated": " (layers without rotation)"}.get(rule.layers, f" ({rule.layers} layers)")
 
 
 def counts() -> dict[str, int]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from posenc.hf.families.family import (
     BLOCK_SPARSE,
     FULL,
+    INDEXED,
     REFERENCE_SLIDING,
     SLIDING,
     Attention,
     Family,
+    KindKeys,
     LayerPattern,
     Listing,
     RotationRules,
     Window,
-    same,
 )
 from posenc.hf.families.position_schemes import (
     LAYOUT_BIAS,
@@ -28,69 +29,47 @@ from posenc.hf.families.position_schemes import (
 )
 
 MULTIMODAL: dict[str, Family] = {
-    **same(
-        "altclip_text_model bridgetower_text_model",
-        Family(attention=Attention(direction="bidirectional"), schemes=(learned_after_padding(),)),
+    "altclip_text_model bridgetower_text_model": Family(
+        attention=Attention(direction="bidirectional"), schemes=(learned_after_padding(),)
     ),
-    **same("aria_text chameleon deepseek_ocr2_text emu3_text_model evolla hrm_text idefics", Family(RotationRules())),
-    **same(
-        "blip chinese_clip clip clipseg metaclip_2 owlv2 owlvit xclip",
-        Family(
-            attention=Attention(direction=""),
-            schemes=(learned().of("text"), patches(prefix=1, parent="vision_config").of("image")),
-        ),
+    "aria_text chameleon deepseek_ocr2_text emu3_text_model evolla hrm_text idefics": Family(RotationRules()),
+    "blip chinese_clip clip clipseg metaclip_2 owlv2 owlvit xclip": Family(
+        attention=Attention(direction=""),
+        schemes=(learned().of("text"), patches(prefix=1, parent="vision_config").of("image")),
     ),
-    **same(
-        "blip_text_model bros flava_text_model lxmert siglip2_text_model siglip_text_model tapas tvp visual_bert",
-        Family(attention=Attention(direction="bidirectional"), schemes=(learned(),)),
+    "blip_text_model bros flava_text_model lxmert siglip2_text_model siglip_text_model tapas tvp visual_bert": Family(
+        attention=Attention(direction="bidirectional"), schemes=(learned(),)
     ),
-    **same(
+    (
         "clip_text_model clipseg_text_model groupvit_text_model metaclip_2_text_model owlv2_text_model "
-        "owlvit_text_model xclip_text_model",
-        Family(schemes=(learned(),)),
+        "owlvit_text_model xclip_text_model"
+    ): Family(schemes=(learned(),)),
+    "qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text": Family(
+        RotationRules(sections=(24, 20, 20), order="interleaved")
     ),
-    **same(
-        "qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text",
-        Family(RotationRules(sections=(24, 20, 20), order="interleaved")),
+    "glm4v_moe_text glm_image_text": Family(RotationRules(default_share=True, sections=(8, 12, 12))),
+    "glm4v_text glm_ocr_text": Family(RotationRules(layout="interleaved", default_share=True, sections=(8, 12, 12))),
+    "granite4_vision_text granite_docling_text": Family(
+        RotationRules(), attention=Attention(scale="attention_multiplier")
     ),
-    **same("glm4v_moe_text glm_image_text", Family(RotationRules(default_share=True, sections=(8, 12, 12)))),
-    **same(
-        "glm4v_text glm_ocr_text", Family(RotationRules(layout="interleaved", default_share=True, sections=(8, 12, 12)))
+    "groupvit siglip": Family(
+        attention=Attention(direction=""),
+        schemes=(learned().of("text"), patches(parent="vision_config").of("image")),
     ),
-    **same(
-        "granite4_vision_text granite_docling_text",
-        Family(RotationRules(), attention=Attention(scale="attention_multiplier")),
+    "hunyuan_vl hunyuan_vl_text": Family(unsupported="rotates the two channels of a pair by different axes"),
+    "pe_audio_video_encoder pe_video_encoder": Family(
+        unsupported="rotates frames of sound or video in an encoder, by a product of its own that has not been read"
     ),
-    **same(
-        "groupvit siglip",
-        Family(
-            attention=Attention(direction=""),
-            schemes=(learned().of("text"), patches(parent="vision_config").of("image")),
+    "qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text": Family(
+        RotationRules(sections=(16, 24, 24)),
+        layers=LayerPattern(
+            sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
     ),
-    **same("hunyuan_vl hunyuan_vl_text", Family(unsupported="rotates the two channels of a pair by different axes")),
-    **same(
-        "pe_audio_video_encoder pe_video_encoder",
-        Family(
-            unsupported="rotates frames of sound or video in an encoder, by a product of its own that has not been read"
-        ),
-    ),
-    **same(
-        "qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text",
-        Family(
-            RotationRules(sections=(16, 24, 24)),
-            layers=LayerPattern(
-                sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
-            ),
-        ),
-    ),
-    **same(
-        "qwen2_5_vl qwen2_vl",
-        Family(
-            RotationRules(base=1000000.0, sections=(16, 24, 24)),
-            layers=LayerPattern(
-                sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
-            ),
+    "qwen2_5_vl qwen2_vl": Family(
+        RotationRules(base=1000000.0, sections=(16, 24, 24)),
+        layers=LayerPattern(
+            sliding_from_key="max_window_layers", sliding_from=28, window=Window(switch="use_sliding_window")
         ),
     ),
     "altclip": Family(
@@ -107,7 +86,24 @@ MULTIMODAL: dict[str, Family] = {
         layers=LayerPattern((*5 * (SLIDING,), FULL), last_full=True),
         attention=Attention(scale="one"),
     ),
-    "dots3_note_text": Family(unsupported="reads a base and a share for each layer from keys of its own"),
+    "dots3_note_text": Family(
+        RotationRules(
+            layout="interleaved",
+            latent=True,
+            kinds={
+                INDEXED: KindKeys("rope_theta", 8e7, scaled=True),
+                SLIDING: KindKeys("swa_rope_theta", 5e4, scaled=True),
+            },
+        ),
+        layers=LayerPattern(
+            (SLIDING, INDEXED, SLIDING, SLIDING),
+            first_full=True,
+            full_is=INDEXED,
+            window=Window(512, key="sliding_window_size"),
+        ),
+        attention=Attention(scale="unknown", top_k=0),
+        not_compared="sliding layers have latent widths of their own",
+    ),
     "ernie4_5_moe_vl": Family(
         RotationRules(base=500000.0, layout="interleaved", sections=(22, 22, 20), order="time last"),
         text_type="ernie4_5_vl_moe_text",

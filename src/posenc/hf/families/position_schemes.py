@@ -137,12 +137,6 @@ def patches(image_size: int | tuple[int, int] = 0, patch_size: int | tuple[int, 
 PATCHES_UNSIZED = PositionScheme("learned embeddings of the patches of an image, resized for another image")
 
 
-def sinusoidal(layout: str = "", spacing: str = "") -> PositionScheme:
-    """Sinusoidal embeddings; the layout and spacing of posenc's `Sinusoidal`."""
-    options = "".join(f', {key}="{value}"' for key, value in (("layout", layout), ("spacing", spacing)) if value)
-    return PositionScheme("sinusoidal embeddings of the positions, added to the tokens'", f"Sinusoidal(dim{options})")
-
-
 def t5_bias(*, each_layer: bool = False, buckets: Buckets = Buckets(),
             builds: str = "T5Bias(num_heads, num_buckets=num_buckets, max_distance=max_distance, bidirectional=True) "
                           "in the encoder, False in the decoder") -> PositionScheme:  # fmt: skip
@@ -155,9 +149,9 @@ def t5_bias(*, each_layer: bool = False, buckets: Buckets = Buckets(),
 _T5_IN_ONE = "T5Bias(num_heads, num_buckets=num_buckets, max_distance=max_distance{})"
 T5_ENCODER = _T5_IN_ONE.format(", bidirectional=True")
 T5_DECODER = _T5_IN_ONE.format("")
-SINUSOIDAL = sinusoidal()
-SINUSOIDAL_HALVES = sinusoidal("half")
-SINUSOIDAL_FAIRSEQ = sinusoidal("half", "tensor2tensor")
+SINUSOIDAL = PositionScheme("sinusoidal embeddings of the positions, added to the tokens'", "Sinusoidal(dim)")
+SINUSOIDAL_HALVES = replace(SINUSOIDAL, builds='Sinusoidal(dim, layout="half")')
+SINUSOIDAL_FAIRSEQ = replace(SINUSOIDAL, builds='Sinusoidal(dim, layout="half", spacing="tensor2tensor")')
 SINUSOIDAL_UNBUILT = replace(SINUSOIDAL, builds="")
 ALIBI = PositionScheme("ALiBi: scores lose a slope times the distance", "ALiBi(num_heads)")
 ALIBI_SCALED = replace(ALIBI, builds="ALiBi(num_heads, bias_scale=head_dim ** -0.5)")  # Falcon scales the biased scores

@@ -5,7 +5,7 @@ One record a model type, read in the modelling and configuration files of transf
 
 from __future__ import annotations
 
-from posenc.hf.families.family import Attention, Family, RotationRules, same
+from posenc.hf.families.family import Attention, Family, RotationRules
 from posenc.hf.families.position_schemes import (
     BEIT,
     DECOMPOSED,
@@ -28,75 +28,53 @@ _AXIAL = "rotates by the row and the column of an image patch, as AxialRoPE does
 _AXIAL_TIME = "rotates by the time, the row and the column of a patch of a video, and by no position in a text"
 
 VISION: dict[str, Family] = {
-    **same(
-        "beit data2vec-vision",
-        Family(
-            attention=Attention(direction="bidirectional"),
-            schemes=(
-                patches(prefix=1).switched("use_absolute_position_embeddings", default=False),
-                BEIT.switched("use_relative_position_bias", "use_shared_relative_position_bias", default=False),
-            ),
+    "beit data2vec-vision": Family(
+        attention=Attention(direction="bidirectional"),
+        schemes=(
+            patches(prefix=1).switched("use_absolute_position_embeddings", default=False),
+            BEIT.switched("use_relative_position_bias", "use_shared_relative_position_bias", default=False),
         ),
     ),
-    **same(
-        "bit convnext convnextv2 dinov3_convnext efficientnet mobilenet_v1 mobilenet_v2 poolformer regnet resnet",
-        Family(attention=Attention(direction="none"), schemes=(PIXELS,)),
+    "bit convnext convnextv2 dinov3_convnext efficientnet mobilenet_v1 mobilenet_v2 poolformer regnet resnet": Family(
+        attention=Attention(direction="none"), schemes=(PIXELS,)
     ),
-    **same(
-        "clip_vision_model vit vit_msn vitpose_backbone",
-        Family(attention=Attention(direction="bidirectional"), schemes=(patches(prefix=1),)),
+    "clip_vision_model vit vit_msn vitpose_backbone": Family(
+        attention=Attention(direction="bidirectional"), schemes=(patches(prefix=1),)
     ),
-    **same(
+    (
         "cohere_compass_vision dots3_note_vision_encoder edgetam_video eomt_dinov3 ernie4_5_vl_moe_vision "
         "exaone4_5_vision glm4v_moe_vision glm4v_vision glm5_next_vision glm_image_vision glm_ocr_vision "
         "inkling2_vision lfm3_vl_vision muse_glimmer_vision muse_spark_vision paddleocr_vl_vision "
         "qwen2_5_omni_vision_encoder qwen3_5_moe_vision qwen3_5_vision qwen3_omni_moe_vision_encoder "
         "qwen3_vl_moe_vision qwen3_vl_vision qwen4_exp_vision sam3 sam3_tracker_video sam3_vision_model "
-        "sam3_vit_model sapiens2 step3p5_vision video_llama_3_vision",
-        Family(unsupported=_AXIAL),
+        "sam3_vit_model sapiens2 step3p5_vision video_llama_3_vision"
+    ): Family(unsupported=_AXIAL),
+    "deepseek_ocr2_sam_vision_model got_ocr2_vision sam_hq_vision_model sam_vision_model": Family(
+        attention=Attention(direction="bidirectional"),
+        schemes=(patches().switched("use_abs_pos"), DECOMPOSED.switched("use_rel_pos")),
     ),
-    **same(
-        "deepseek_ocr2_sam_vision_model got_ocr2_vision sam_hq_vision_model sam_vision_model",
-        Family(
-            attention=Attention(direction="bidirectional"),
-            schemes=(patches().switched("use_abs_pos"), DECOMPOSED.switched("use_rel_pos")),
-        ),
+    "donut-swin maskformer-swin": Family(
+        attention=Attention(direction="", partial="windows of window_size patches"), schemes=(SWIN,)
     ),
-    **same(
-        "donut-swin maskformer-swin",
-        Family(attention=Attention(direction="", partial="windows of window_size patches"), schemes=(SWIN,)),
+    "hiera pvt": Family(attention=Attention(direction="bidirectional"), schemes=(PATCHES_UNSIZED,)),
+    "idefics2_vision idefics3_vision smolvlm_vision": Family(
+        attention=Attention(direction="bidirectional"), schemes=(nearest(patches()),)
     ),
-    **same("hiera pvt", Family(attention=Attention(direction="bidirectional"), schemes=(PATCHES_UNSIZED,))),
-    **same(
-        "idefics2_vision idefics3_vision smolvlm_vision",
-        Family(attention=Attention(direction="bidirectional"), schemes=(nearest(patches()),)),
+    "ijepa siglip_vision_model": Family(attention=Attention(direction="bidirectional"), schemes=(patches(),)),
+    "pp_formulanet_vision slanext_vision unlimited_ocr_sam_vision_model": Family(
+        attention=Attention(direction=""),
+        schemes=(patches().switched("use_abs_pos"), DECOMPOSED.switched("use_rel_pos")),
     ),
-    **same("ijepa siglip_vision_model", Family(attention=Attention(direction="bidirectional"), schemes=(patches(),))),
-    **same(
-        "pp_formulanet_vision slanext_vision unlimited_ocr_sam_vision_model",
-        Family(
-            attention=Attention(direction=""),
-            schemes=(patches().switched("use_abs_pos"), DECOMPOSED.switched("use_rel_pos")),
-        ),
+    "qwen2_5_vl_vision qwen2_vl_vision": Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="qwen-vl")'),
+    "sam sam_hq": Family(
+        attention=Attention(direction=""),
+        schemes=(patches(parent="vision_config").of("image"), DECOMPOSED.of("image"), RANDOM_FOURIER.of("prompts")),
     ),
-    **same(
-        "qwen2_5_vl_vision qwen2_vl_vision", Family(unsupported=_AXIAL + ': AxialRoPE(head_dim, convention="qwen-vl")')
+    "swin2sr swinv2": Family(
+        attention=Attention(scale="unknown", direction="bidirectional", partial="windows of window_size patches"),
+        schemes=(LOG_CPB,),
     ),
-    **same(
-        "sam sam_hq",
-        Family(
-            attention=Attention(direction=""),
-            schemes=(patches(parent="vision_config").of("image"), DECOMPOSED.of("image"), RANDOM_FOURIER.of("prompts")),
-        ),
-    ),
-    **same(
-        "swin2sr swinv2",
-        Family(
-            attention=Attention(scale="unknown", direction="bidirectional", partial="windows of window_size patches"),
-            schemes=(LOG_CPB,),
-        ),
-    ),
-    **same("videomae vit_mae", Family(attention=Attention(direction="bidirectional"), schemes=(SINUSOIDAL_PATCHES,))),
+    "videomae vit_mae": Family(attention=Attention(direction="bidirectional"), schemes=(SINUSOIDAL_PATCHES,)),
     "deepseek_ocr2_encoder": Family(
         RotationRules(),
         not_compared="image tokens see one another in both directions and the others do not: a mask of its own",

@@ -32,15 +32,13 @@ from typing import Any, Literal
 from posenc.arguments import check_whole, shown
 from posenc.hf.config.block_schema import WITH_ALPHA, Block
 from posenc.hf.config.facts import ModelFacts, misread
-from posenc.hf.config.non_rotary import SchemeFacts
-from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, rope_of
-from posenc.hf.config.posenc_config import attached_names, is_posenc_config
+from posenc.hf.config.non_rotary import SchemeFacts, attached_names, is_posenc_config
+from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, block_of, rope_of
 from posenc.hf.config.rope_config import RopeConfig, rope_config_of
 from posenc.hf.config.rope_keys import ALL, RopeBlock, at
-from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
-from posenc.hf.config.scalings import LENGTH, block_of
+from posenc.hf.config.rotation import Rotation, section_keys, text_rope, to_longrope
 from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key
-from posenc.hf.config.write import given_blocks, meaning, places, put, version_5
+from posenc.hf.config.write import given_blocks, meaning, put, version_5
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
@@ -257,7 +255,7 @@ def start_of(facts: ModelFacts, original_length: int | None = None) -> int | Non
             for values in scaled if values["rope_type"] in ("yarn", "longrope")
         ]  # fmt: skip
         return max([*reached, declared or 0]) or None
-    recipe = documented_for(facts.model_type, declared, blocks[0].effective["rope_theta"])
+    recipe = documented_for(facts.text.model_type, declared, blocks[0].effective["rope_theta"])
     return recipe.original if recipe is not None else declared or blocks[0].trained
 
 
@@ -328,8 +326,8 @@ def _without_rotation(facts: ModelFacts) -> BlockChange:
     within = "its layers' own pattern" if widest is None else f"{widest:,} tokens"
     if not free:
         reason = (
-            f"length: rotation does not limit {facts.model_type}: every layer attends within a window of {within}, so "
-            "that no distance is new"
+            f"length: rotation does not limit {facts.text.model_type}: every layer attends within a window of "
+            f"{within}, so that no distance is new"
         )
         raise Refused("windows", reason, "the window limits what a layer attends to, and widening it needs training")
     text = f"layers that rotate attend within {within}, and the {free} layers that attend further have no rotation"
@@ -569,13 +567,13 @@ def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> 
         block = replace(block, target=("rope_parameters",), renames={})
     keys = dict(change.keys)
     if not has_block:  # engines tell M-RoPE by these keys
-        keys |= {key: value for key, value in family.section_keys.items() if key not in values}
+        keys |= {key: value for key, value in section_keys(family).items() if key not in values}
     base: dict[KeyPath, Any] = {}
     if "rope_parameters" in (block.target[0], *(mirror[0] for mirror in block.mirrors)):
         home = next(path for path in (block.target, *block.mirrors) if path[0] == "rope_parameters")
         if at(text_config.config, (*home, "rope_theta")) is None:
             base = {(*home, "rope_theta"): block.effective["rope_theta"]}
-    return {**{path: value for key, value in keys.items() for path in places(block, key)}, **base}
+    return {**{path: value for key, value in keys.items() for path in block.places(key)}, **base}
 
 
 def _copied_lengths(text_config: TextConfig, length: int, declared: int | None) -> tuple[list[str], list[str]]:

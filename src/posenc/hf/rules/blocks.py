@@ -6,9 +6,9 @@ import math
 
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA
+from posenc.hf.config.parse import SILENT
 from posenc.hf.config.rope_keys import ALL, OUTSIDE, SCALED_FROM
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import max_length
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding
@@ -37,17 +37,6 @@ def base_default(case: Case) -> Finding | None:
         return None
     whose = "this family's" if case.text.known else "the usual"
     return Finding("rope_theta", f"is not given: {case.values['rope_theta']:g} is {whose} default", "base-default")
-
-
-def base_in_old_block(case: Case) -> Finding | None:
-    """A base in rope_scaling alone, which version 5 reads there, and version 4 and engines outside of it."""
-    paths, base = case.block.sources.get("rope_theta", ()), case.values["rope_theta"]
-    inside = bool(paths) and all(path[:1] == ("rope_scaling",) and len(path) == 2 for path in paths)
-    if not inside or not case.text.known or base == case.family.base or case.family.kinds:
-        return None
-    text = f"= {base:g} stands in rope_scaling alone, where transformers 5 reads it; transformers 4 and most engines "
-    text += f"read the key next to it, which is missing, and rotate by {case.family.base:g}"
-    return Finding("rope_theta", text, "base-in-old-block", "suspicion", {case.family.theta_key: base})
 
 
 def base_lost(case: Case) -> Finding | None:
@@ -439,22 +428,6 @@ def gain_in_engines(case: Case) -> Finding | None:
     return Finding(key, text, "yarn-gain-in-engines")
 
 
-def gain_of_another_factor(case: Case) -> Finding | None:
-    """An attention_factor that YaRN has for another factor, left behind when the factor was changed."""
-    gain, factor = case.given.get("attention_factor"), case.values.get("factor")
-    if case.rope_type != "yarn" or factor is None or gain is None or not 1 < gain <= _LARGEST_GAIN:
-        return None
-    meant = math.exp(10 * (gain - 1))
-    if abs(meant - round(meant)) > 1e-3 * meant or round(meant) < 2 or math.isclose(meant, factor, rel_tol=1e-2):
-        return None
-    text = f"is {gain:.6g}, which YaRN has for factor {round(meant)}, and factor is {factor:g}, whose gain is "
-    text += f"{1 + 0.1 * math.log(max(1.0, factor)):.6g}: was one of the two changed alone?"
-    return Finding("attention_factor", text, "gain-of-another-factor", "suspicion")
-
-
-_LARGEST_GAIN = 1.6  # of factor 403
-
-
 def on_short_prompts(case: Case) -> Finding | None:
     """YaRN of a model that was trained without: vllm-project/vllm#18728, sgl-project/sglang#6030."""
     if case.rope_type != "yarn" or not case.text.model_type.startswith(_QWEN) or case.values["factor"] <= 1:
@@ -613,11 +586,11 @@ def _one_version(read: Read, version: int = 5) -> Config | None:
 
 
 OF_BLOCKS: tuple[BlockRule, ...] = (
-    base_default, base_in_old_block, base_lost, base_below_releases, base_of_windows, length_beyond_base,
+    base_default, base_lost, base_below_releases, base_of_windows, length_beyond_base,
     linear_over_llama_3, scaling_lost, recipe_differs, share_lost, original_missing, original_declared,
     original_below_releases, original_not_below, declared_beyond_releases, factor_and_lengths, length_of_linear,
     mscale_alone, mscale_of_latent, mscale_without_latent, attn_factor, gain_in_engines,
-    gain_of_another_factor, on_short_prompts, lists_swapped, long_factors, original_ignored,
+    on_short_prompts, lists_swapped, long_factors, original_ignored,
     length_dependent, alpha_ignored, engine_keys, engine_lengths, version_5_spelling,
 )  # fmt: skip
 FIXES: dict[str, tuple[Fix, bool]] = {

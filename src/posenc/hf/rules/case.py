@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
-from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_keys import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import TextConfig, with_text_config

@@ -107,7 +107,7 @@ def base_ignored(case: Case) -> Finding | None:
 
 
 def sections_of_mrope(case: Case) -> Finding | None:
-    """Sections missing (nine published files), in another order, or in a family that rotates by one position."""
+    """Sections missing (nine published files), or in a family that rotates by one position."""
     family, sections = case.family, case.given.get("mrope_section")
     if family.sections is None:
         if "mrope_section" not in case.values or not case.text.known:
@@ -124,11 +124,8 @@ def sections_of_mrope(case: Case) -> Finding | None:
         return Finding(
             "mrope_section", f"is not given: {list(family.sections)} is this family's default", "sections-default"
         )
-    if sections != list(family.sections) and sorted(sections) == sorted(family.sections):
-        text = f"is {sections}, and this family has {list(family.sections)}: pairs would read the position of another "
-        return Finding("mrope_section", f"{text}axis (time, row or column)", "sections-exchanged", "suspicion")
     interleaved = family.order == "interleaved"
-    if case.given.get("mrope_interleaved", interleaved) != interleaved:
+    if case.given.get("mrope_interleaved", interleaved) != interleaved:  # vLLM reads the key
         text = f"is {case.given['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and "
         return Finding("mrope_interleaved", f"{text}read so", "order-of-sections", "suspicion")
     return None
@@ -309,7 +306,7 @@ def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]
         used |= {kind.theta_key for kind in family.kinds.values()} | {n for names in OUTSIDE.values() for n in names}
     read = [block.effective for block in blocks if block.values is not None]
     known = _keys_of_family(text.family) if text.known or is_non_rotary(text.family) else None
-    for key, value in text.items():
+    for key, value in text.config.items():
         if key in used or value in (None, False, [], {}):
             continue
         if read and all(values.get(key) == value for values in read):

@@ -101,20 +101,6 @@ def window_switch(facts: ModelFacts) -> Finding | None:
     return None
 
 
-def windows_differ(facts: ModelFacts) -> Finding | None:
-    """ModernBERT's two keys of one window, of which its class takes the second."""
-    text, window = facts.text, facts.text.family.layers.window
-    sides, size = text.get(window.key), text.get("sliding_window")
-    if not (window.halved and window.key != "sliding_window" and is_count(sides, TOKENS) and is_count(size, TOKENS)):
-        return None
-    if size in (sides // 2, sides // 2 + 1):
-        return None
-    line = (
-        f"is {size:,}, which is read, and {window.key} = {sides:,} means {sides // 2:,} tokens to each side: which of "
-    )
-    return Finding("sliding_window", f"{line}the two is meant?", "windows-differ", "suspicion")
-
-
 def nope_layers(facts: ModelFacts) -> Finding | None:
     """no_rope_layers, in which 1 means that a layer rotates, read the other way round; nothing else tells."""
     text, flags = facts.text, facts.text.get("no_rope_layers")
@@ -204,6 +190,6 @@ _GEMMA_27B = (4608, 5376)  # channels of the streams of Gemma 2 and 3 27B, whose
 
 
 OF_CONFIGS: tuple[ConfigRule, ...] = (
-    layers_unread, orders_differ, sliding_lost, window_switch, windows_differ, nope_layers, block_of_no_layer,
+    layers_unread, orders_differ, sliding_lost, window_switch, nope_layers, block_of_no_layer,
     flat_block, softmax_scale,
 )  # fmt: skip

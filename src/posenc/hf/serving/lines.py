@@ -24,7 +24,7 @@ from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import Block
-from posenc.hf.config.posenc_config import attached_names
+from posenc.hf.config.non_rotary import attached_names
 from posenc.hf.config.rope_config import RopeConfig, model_from_config
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import TextConfig, max_length
@@ -227,7 +227,7 @@ def _meant_length(serving: Serving) -> int | None:
     declared = max_length(serving.text_config)
     if declared is not None and not changed:
         for block in facts.blocks:
-            recipe = None if block.values is None else documented_block(facts.model_type, block.effective)
+            recipe = None if block.values is None else documented_block(facts.text.model_type, block.effective)
             if recipe is not None and recipe.factor(declared) == block.effective.get("factor"):
                 return declared  # Qwen3.5's 1,010,000 tokens are less than its factor times the original length
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.

@@ -23,10 +23,10 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import PRESERVED, Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
+from posenc.hf.config.parse import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import INTERLEAVED, Rotation, keys_of, text_rope, to_longrope
-from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import length_key, max_length
 from posenc.hf.config.write import share_of
 from posenc.hf.serving.lines import Line, Serving, has_lists

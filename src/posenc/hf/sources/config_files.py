@@ -19,9 +19,8 @@ from typing import Literal
 
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.limits import FILE_BYTES, is_count
-from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
-from posenc.hf.sources.load import Config, Source
+from posenc.hf.sources.load import Config, Source, load, translate
 from posenc.input_files import (
     UnreadableFileError,
     is_lfs_pointer,
@@ -126,7 +125,7 @@ def read_files(source: Source) -> ConfigFiles:
         OSError: where a file cannot be read.
     """
     if not isinstance(source, str | Path):
-        config = load_config(source)
+        config = load(source)
         form = translate(config)
         model = str(config.get("_name_or_path") or config.get("model_type") or "the config")
         if form.program:
@@ -134,8 +133,8 @@ def read_files(source: Source) -> ConfigFiles:
         return ConfigFiles(model, config, {CONFIG: json.dumps(config, indent=2) + "\n"})
     path = local_source(source)
     if path.suffix == ".gguf" and path.exists():
-        return ConfigFiles(str(source), translate(load_config(path)).config, gguf=str(path))
-    config = load_config(path)  # which says what is wrong with a path
+        return ConfigFiles(str(source), translate(load(path)).config, gguf=str(path))
+    config = load(path)  # which says what is wrong with a path
     if (program := translate(config).program) or (path.is_dir() and not (path / CONFIG).exists()):
         raise ValueError(f"{path_text(path)} is a file of {program or 'another program'}; a config.json is needed")
     if not path.is_dir():

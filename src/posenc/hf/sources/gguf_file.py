@@ -25,7 +25,7 @@ import gguf
 
 from posenc.hf.limits import CHANNELS, is_count
 from posenc.hf.sources.gguf_metadata import FACTORS, NO_FACTORS
-from posenc.hf.sources.load import Config
+from posenc.hf.sources.translated import Config
 from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, path_text, printable
 
 _VERSIONS = (2, 3)

@@ -28,8 +28,7 @@ from posenc.hf.families import FAMILIES, RotationRules
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import SMALLEST, is_count, is_number
-from posenc.hf.sources.load import Config
-from posenc.hf.sources.translated import Translated, number_at, renamed
+from posenc.hf.sources.translated import Config, Translated, number_at, renamed
 
 _INTERLEAVED = {
     "arcee": "arcee", "chameleon": "chameleon", "cohere2": "cohere2", "command-r": "cohere", "deepseek2": "deepseek_v3",

@@ -17,8 +17,7 @@ from typing import Any
 from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.findings import Finding, NotReadError
-from posenc.hf.sources.load import Config
-from posenc.hf.sources.translated import Translated, number_at, renamed
+from posenc.hf.sources.translated import Config, Translated, number_at, renamed
 
 FILE = "model_config.yaml"
 _NAMES = {

@@ -1,4 +1,8 @@
-"""Loads a configuration from any source, and bounds it: text keys, limited depth, no key twice."""
+"""Loads a configuration from any source, bounds it (text keys, limited depth, no key twice), and translates it.
+
+`load` copies what a source holds; `translate` gives it in Hugging Face's keys, whichever program wrote it: Meta's and
+Mistral's params.json, litgpt's model_config.yaml, the metadata of a GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from posenc.arguments import shown
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
 from posenc.hf.sources.pipeline import INDEX, parts_of, transformer_configs, transformers_of
+from posenc.hf.sources.translated import Config as Config
+from posenc.hf.sources.translated import Translated
 from posenc.input_files import UnreadableFileError, path_text, printable, read_json, read_text
-
-Config = dict[str, Any]
 
 
 @runtime_checkable
@@ -26,7 +30,8 @@ Source = Mapping[str, Any] | str | Path | _HasDict
 
 def load(source: Source, *, of_diffusers: bool = False) -> Config:
     """A copy of a configuration: a dictionary, an object with ``to_dict()``, a file, a folder with config.json,
-    params.json or litgpt's model_config.yaml, or a model of the Hugging Face Hub by name (`posenc.hf.sources.hub`).
+    params.json or litgpt's model_config.yaml, the metadata of a GGUF file, or a model of the Hugging Face Hub by name
+    (`posenc.hf.sources.hub`).
 
     A byte order mark at the begin of a file is passed over.
 
@@ -36,7 +41,8 @@ def load(source: Source, *, of_diffusers: bool = False) -> Config:
 
     Raises:
         ValueError: for a file that is no JSON object, for a key that stands twice in one object with different
-            values, for more depth or longer integers than any configuration has, or for anything else.
+            values, for more depth or longer integers than any configuration has, for a GGUF file without the package
+            gguf, or for anything else.
         OSError: where the file cannot be read.
     """
     if isinstance(source, Mapping):
@@ -47,11 +53,7 @@ def load(source: Source, *, of_diffusers: bool = False) -> Config:
         raise ValueError(f"config must be a mapping, a path or an object with to_dict(), got {type(source).__name__}")
     if source == "":
         raise ValueError("config: the path is empty; give a config.json, or a folder that has one")
-    return _of_file(Path(source), of_diffusers)
-
-
-def _of_file(path: Path, of_diffusers: bool) -> Config:
-    path = local_source(path)
+    path = local_source(source)
     if path.is_dir() and (path / INDEX).exists():
         _refuse_pipeline(path)
     if path.is_dir():
@@ -59,6 +61,8 @@ def _of_file(path: Path, of_diffusers: bool) -> Config:
         path = next((path / name for name in names if (path / name).exists()), path / MAIN_FILES[0])
     if not path.exists():
         raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
+    if path.suffix == ".gguf":
+        return _copied_whole(_metadata(path))
     config = _read_yaml(path) if path.suffix in (".yaml", ".yml") else read_json(path, FILE_BYTES)
     if not isinstance(config, dict):
         raise UnreadableFileError(f"config: {path_text(path)} must hold an object, found a {type(config).__name__}")
@@ -95,6 +99,16 @@ def _read_yaml(path: Path) -> Any:
     raise UnreadableFileError(f"config: {path_text(path)} has aliases, which no configuration has")
 
 
+def _metadata(path: Path) -> Config:
+    try:
+        from posenc.hf.sources.gguf_file import metadata_of
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"config: {path} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
+        ) from error
+    return metadata_of(path)
+
+
 class DiffusionSource(NamedTuple):
     """A transformer of diffusers, as `posenc explain` reads it.
 
@@ -107,25 +121,21 @@ class DiffusionSource(NamedTuple):
     siblings: Mapping[str, Mapping[str, Any]]
 
 
-def diffusion_config(source: str | Path) -> DiffusionSource | None:
-    """The transformer of diffusers in a file or a folder, or on the Hub; None for anything else, read elsewhere.
+def load_any(source: str | Path) -> DiffusionSource | Config:
+    """What a file, a folder or a model of the Hub holds: a transformer of diffusers, or a config as `load` gives it.
 
     Raises:
-        ValueError: for a pipeline without a transformer.
-        OSError: for a pipeline whose transformer has no config.json.
+        ValueError: as `load`, and for a pipeline without a transformer.
+        OSError: as `load`, and for a pipeline whose transformer has no config.json.
     """
     path = local_source(source)
     if path.is_dir() and not (path / "config.json").exists():
         configs = {name: load(config, of_diffusers=True) for name, config in transformer_configs(path).items()}
-        if not configs:
-            return None
-        main = next(iter(configs))
-        return DiffusionSource(configs.pop(main), configs)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.exists() or path.suffix != ".json":
-        return None
+        if configs:
+            main = next(iter(configs))
+            return DiffusionSource(configs.pop(main), configs)
     config = load(path, of_diffusers=True)
-    return DiffusionSource(config, {}) if is_of_diffusers(config) else None
+    return DiffusionSource(config, {}) if is_of_diffusers(config) else config
 
 
 def is_of_diffusers(config: Mapping[str, Any]) -> bool:
@@ -199,3 +209,20 @@ def _copied(value: Any, path: tuple[Any, ...]) -> Any:
 def dotted(path: tuple[Any, ...]) -> str:
     """Where a key stands, in words: text_config.rope_scaling.factor."""
     return ".".join(printable(str(key)) for key in path) or "config"
+
+
+def translate(config: Config) -> Translated:
+    """A configuration as Hugging Face writes it; its own are left as they are.
+
+    Raises:
+        ValueError: for a key that cannot be understood, or means what no configuration can say.
+    """
+    if "general.architecture" in config:
+        from posenc.hf.sources.gguf_metadata import translate as read
+    elif {"n_embd", "block_size", "rope_base"} <= config.keys():
+        from posenc.hf.sources.litgpt import translate as read
+    elif {"dim", "n_heads"} <= config.keys() and not {"hidden_size", "architectures"} & config.keys():
+        from posenc.hf.sources.params_json import translate as read
+    else:
+        read = Translated
+    return read(config)

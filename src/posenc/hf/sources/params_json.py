@@ -19,8 +19,7 @@ from posenc.arguments import shown
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS, is_count
-from posenc.hf.sources.load import Config
-from posenc.hf.sources.translated import Translated, number_at, renamed
+from posenc.hf.sources.translated import Config, Translated, number_at, renamed
 
 _WIDTHS = {
     "dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",

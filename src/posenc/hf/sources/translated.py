@@ -10,7 +10,8 @@ from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import is_number
-from posenc.hf.sources.load import Config
+
+Config = dict[str, Any]
 
 
 class Translated(NamedTuple):
