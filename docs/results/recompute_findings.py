@@ -169,7 +169,7 @@ class Run:
     @property
     def documents(self) -> int:
         """Documents of the first row."""
-        return self.table(str(self.records["spec"].iloc[0]), 1).shape[1]
+        return int(self.table(str(self.records["spec"].iloc[0]), 1).shape[1])
 
     @property
     def hours(self) -> float:
@@ -240,7 +240,7 @@ def differs(shown: str, value: float) -> bool:
     """Whether a shown number is not the value, rounded to its decimals."""
     text = shown.replace("−", "-").replace("+", "").replace(",", "")
     decimals = len(text.partition(".")[2])
-    return abs(float(text) - value) > 0.5 * 10**-decimals * (1 + 1e-9)
+    return abs(float(text) - value) > 0.5 * 10.0**-decimals * (1 + 1e-9)
 
 
 def main() -> int:
