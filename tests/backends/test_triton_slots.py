@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from posenc import ALiBi, ForgetGate, RoPE, T5Bias
 from posenc.backends import triton as backend
-from posenc.backends.triton import encodings, guard, launch, slots
+from posenc.backends.triton import encodings, guard, launch
 from posenc.backends.triton.guard import Kind
 from posenc.bias import FIRE, KERPLE
 from posenc.layers import SelfAttention, StaticKVCache, self_attention
@@ -173,84 +174,72 @@ def test_rows_by_distance_end_where_the_slots_do(monkeypatch: pytest.MonkeyPatch
     assert served.steps == 1
 
 
-KINDS = [
-    Kind("few queries", ("row", "slopes", "causal", "padding", "slots"), torch.float32, 16, 16, False),
-    Kind("few queries", ("row", "gates", "sink", "causal", "window", "padding", "slots"), torch.float32, 24, 16, False),
-    Kind("few queries", ("network", "softcap", "causal", "padding", "slots"), torch.float32, 16, 40, False),
-    Kind("few queries", ("sticks", "drop", "causal", "window", "padding", "slots"), torch.float32, 16, 16, False),
-    Kind("few queries", ("counts", "own gates", "causal", "padding", "slots"), torch.float32, 16, 16, False),
-]
+Fault = Callable[[guard.Run], guard.Run]
 
 
-@kernels
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_checks_tell_right_from_wrong(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "SIZES", ((2, 4, 2, 20, 100), (1, 2, 1, 25, 31)))
-    monkeypatch.setattr(guard, "FEW_SIZES", guard.SIZES)
-    device = torch.device(DEVICE)
-    assert guard.check(kind, device, backend.run, slots.results) is None
-
-    def late(call: Any, of: launch.Slots) -> Tensor:
-        return backend.run(call, of._replace(counts=of.counts - 1))
-
-    assert guard.check(kind, device, late, slots.results) is not None
+def _late(run: guard.Run) -> guard.Run:
+    """A token too few."""
+    return lambda call, of: run(call, of._replace(counts=of.counts - 1))
 
 
-@kernels
-@pytest.mark.parametrize("flags", [(), ("ring",), ("half", "8 pairs"), ("ring", "interleaved", "5 pairs")])
-def test_the_check_of_append_tells_right_from_wrong(flags: tuple[str, ...]) -> None:
-    kind = Kind("append", flags, torch.float32, 16, 24, False)
-    device = torch.device(DEVICE)
-    assert guard.check(kind, device, slots.append, slots.appended) is None
-
-    def elsewhere(q: Tensor, newest: slots.Newest, of: launch.Slots, *held: Tensor) -> Tensor:
-        return slots.append(q, newest, of._replace(counts=of.counts - 1), *held)
-
-    def unturned(q: Tensor, newest: slots.Newest, *rest: Any) -> Tensor:
-        return slots.append(q, newest._replace(table=None), *rest)
-
-    assert guard.check(kind, device, elsewhere, slots.appended) is not None
-    if any("pairs" in flag for flag in flags):
-        assert guard.check(kind, device, unturned, slots.appended) is not None
+def _elsewhere(run: guard.Run) -> guard.Run:
+    return lambda q, newest, of, *held: run(q, newest, of._replace(counts=of.counts - 1), *held)
 
 
-@kernels
-def test_the_check_of_a_growing_cache_tells_right_from_wrong() -> None:
-    kind, device = Kind("append", ("at",), torch.float32, 16, 24, False), torch.device(DEVICE)
-    assert guard.check(kind, device, slots.write, slots._written) is None
-    assert guard.check(kind, device, lambda at, *rest: slots.write(at + 1, *rest), slots._written) is not None
-    assert guard.check(kind, device, lambda at, *rest: None, slots._written) is not None
+def _unturned(run: guard.Run) -> guard.Run:
+    return lambda q, newest, *rest: run(q, newest._replace(table=None), *rest)
+
+
+def _next(run: guard.Run) -> guard.Run:
+    return lambda at, *rest: run(at + 1, *rest)
+
+
+def _nothing(run: guard.Run) -> guard.Run:
+    return lambda *call: None
+
+
+def _heavier(run: guard.Run) -> guard.Run:
+    return lambda x, weight, bias: run(x, weight * 1.1, bias)
+
+
+def _larger(run: guard.Run) -> guard.Run:
+    return lambda p, *rest: run(p + (0.01 * p).detach(), *rest)
+
+
+def _steeper(run: guard.Run) -> guard.Run:
+    return lambda p, *rest: run(p * 1.01 - (0.01 * p).detach(), *rest)
 
 
 GATES = Kind("log gates", ("bias",), torch.float32, 1100, 5, False)
+FEW, APPEND = "few queries", "append"
+PLANTED: list[tuple[Kind, list[Fault]]] = [
+    (Kind(FEW, ("row", "slopes", "causal", "padding", "slots"), torch.float32, 16, 16, False), [_late]),
+    (Kind(FEW, ("row", "gates", "sink", "causal", "window", "padding", "slots"), torch.float32, 24, 16, False),
+     [_late]),
+    (Kind(FEW, ("network", "softcap", "causal", "padding", "slots"), torch.float32, 16, 40, False), [_late]),
+    (Kind(FEW, ("sticks", "drop", "causal", "window", "padding", "slots"), torch.float32, 16, 16, False), [_late]),
+    (Kind(FEW, ("counts", "own gates", "causal", "padding", "slots"), torch.float32, 16, 16, False), [_late]),
+    (Kind(APPEND, (), torch.float32, 16, 24, False), [_elsewhere]),
+    (Kind(APPEND, ("ring",), torch.float32, 16, 24, False), [_elsewhere]),
+    (Kind(APPEND, ("half", "8 pairs"), torch.float32, 16, 24, False), [_elsewhere, _unturned]),
+    (Kind(APPEND, ("ring", "interleaved", "5 pairs"), torch.float32, 16, 24, False), [_elsewhere, _unturned]),
+    (Kind(APPEND, ("at",), torch.float32, 16, 24, False), [_next, _nothing]),
+    (GATES, [_heavier]),
+    (GATES._replace(flags=(), dtype=torch.float16, width=40), [_heavier]),
+    *((Kind("kerple row", flags, torch.float32, 1, 1, True), [_larger, _steeper])
+      for flags in (("log",), ("power",), ("bam",), ("bam", "shift"))),
+]  # fmt: skip
 
 
 @kernels
-@pytest.mark.parametrize("kind", [GATES, GATES._replace(flags=(), dtype=torch.float16, width=40)], ids=str)
-def test_the_check_of_gates_tells_right_from_wrong(kind: Kind) -> None:
-    device = torch.device(DEVICE)
-    assert guard.check(kind, device, encodings._log_gates, encodings._right_gates) is None
-
-    def wrong(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return encodings._log_gates(x, weight * 1.1, bias)
-
-    assert guard.check(kind, device, wrong, encodings._right_gates) is not None
-
-
-@kernels
-@pytest.mark.parametrize("flags", [("log",), ("power",), ("bam",), ("bam", "shift")])
-def test_the_check_of_kerple_tells_right_from_wrong(flags: tuple[str, ...]) -> None:
-    kind, device = Kind("kerple row", flags, torch.float32, 1, 1, True), torch.device(DEVICE)
-    assert guard.check(kind, device, encodings._kerple_row, encodings._right_row) is None
-
-    def wrong(p: Tensor, *rest: Any) -> Tensor:
-        return encodings._kerple_row(p + (0.01 * p).detach(), *rest)
-
-    def wrong_gradient(p: Tensor, *rest: Any) -> Tensor:
-        return encodings._kerple_row(p * 1.01 - (0.01 * p).detach(), *rest)
-
-    assert guard.check(kind, device, wrong, encodings._right_row) is not None
-    assert guard.check(kind, device, wrong_gradient, encodings._right_row) is not None
+@pytest.mark.parametrize(("kind", "planted"), PLANTED, ids=str)
+def test_checks_tell_right_from_wrong(kind: Kind, planted: list[Fault], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "SIZES", ((2, 4, 2, 20, 100), (1, 2, 1, 25, 31)))
+    monkeypatch.setattr(guard, "FEW_SIZES", guard.SIZES)
+    device, (run, results) = torch.device(DEVICE), backend.check_of(kind)
+    assert guard.check(kind, device, run, results) is None
+    for fault in planted:
+        assert guard.check(kind, device, fault(run), results) is not None
 
 
 @kernels
