@@ -23,8 +23,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from results.recompute_findings import Number
+
 from guide.models import MODELS
-from guide.quantities import QUANTITIES, Number, recorded
+from guide.quantities import QUANTITIES, recorded
 from guide.records import ROOT, runs
 
 _NUMBER = r"(?P<sign>[+−])?\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?P<half> ± \d+(?:,\d{3})*(?:\.(?P<more>\d+))?)?"
