@@ -7,6 +7,9 @@ twice, a step that goes through a detour, or a function that no longer fits on a
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
+import json
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -18,8 +21,10 @@ import torch
 
 import posenc
 import posenc.call
+import posenc_cli
 from posenc import ALiBi, RoPE, attention
 from posenc.layers import KVCache, SelfAttention
+from tests.golden import configs
 
 SOURCE = str(Path(posenc.__file__).parent)
 LONGEST = 60  # lines of a function on these ways, its docstring apart
@@ -104,6 +109,31 @@ def test_default_positions_are_made_for_those_who_read_them(monkeypatch: pytest.
     assert not made
     assert (call.q_pos.tolist(), call.k_pos.tolist()) == ([*range(59, 64)], [*range(64)])
     assert len(made) == 1
+
+
+COMMANDS = {  # by command and model: the most functions and files, and of those what is no rule
+    ("explain", "Qwen/Qwen3-8B"): (245, 36, 175),
+    ("explain", "google/gemma-3-1b-it"): (245, 36, 175),
+    ("doctor", "Qwen/Qwen3-8B"): (210, 40, 140),
+}
+
+
+@pytest.mark.parametrize(("command", "model"), COMMANDS, ids=[" ".join(way) for way in COMMANDS])
+def test_a_config_is_walked_through_once(command: str, model: str, tmp_path: Path) -> None:
+    config = next(line["config"] for line in configs("published_configs") if line["model"] == model)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def run() -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert posenc_cli.run([command, str(tmp_path / "config.json")]) == 0
+
+    entered = [code for code in walk_of(run) if not code.co_name.startswith("<")]
+    functions = {(code.co_filename, code.co_firstlineno) for code in entered}
+    most, most_files, without_rules = COMMANDS[command, model]
+    assert len(functions) <= most, len(functions)
+    assert len({path for path, _ in functions}) <= most_files
+    assert sum("/hf/rules/" not in path for path, _ in functions) <= without_rules
+    assert max(lengths_of(path).get(line, 0) for path, line in functions) <= LONGEST
 
 
 def test_what_is_counted() -> None:

@@ -63,15 +63,3 @@ def test_kinds_are_every_kernel_in_every_dtype() -> None:
         assert modes | {"slots", "ring", "half", "interleaved"} <= flags
     long = [(kind.flags[0], size[4]) for kind, size in selftest.kinds() if size is not None]
     assert ("gates", 4096) in long
-
-
-def test_lines_of_records() -> None:
-    from posenc.cli.selftest import line_of
-
-    timing = {
-        "kind": "timing", "what": "one query", "status": "timed", "device_seconds": 2e-3, "host_seconds": 1e-4,
-        "flops_per_second": 3e12, "bytes_per_second": 4e9, "backend": "triton",
-    }  # fmt: skip
-    words = line_of(timing).split()
-    assert {"2.000", "0.100", "3.0", "4.0", "triton"} <= set(words)
-    assert line_of({"kind": "check", "what": "a kernel", "status": "wrong", "fault": "off"}).endswith("a kernel: off")

@@ -1,20 +1,26 @@
-"""posenc.hf.batches: a Trainer's first batch is checked, and twins of large models answer for them."""
+"""A Trainer's first batch is checked, of sharded models too; twins of large models answer for them; collators.
+
+docs/howto/packed-sequences.md says the same of collators as is found here where their packages are installed.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
-from posenc.testing import BatchError, check_batch
+from posenc.testing import BatchError, check_batch, check_collator
 from posenc_cli import run
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-from posenc.hf.batches import PARAMETERS, CheckBatch, twin_of  # noqa: E402
+from posenc.hf.batches import PARAMETERS, CheckBatch, batch_of_all, twin_of  # noqa: E402
 
 LENGTHS = (9, 14, 11)
 PAGE = Path(__file__).parents[2] / "docs/howto/packed-sequences.md"
@@ -27,8 +33,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def packed() -> dict[str, torch.Tensor]:
-    ids = torch.randint(5, 90, (1, sum(LENGTHS)), generator=torch.Generator().manual_seed(0))
+def packed(seed: int = 0) -> dict[str, torch.Tensor]:
+    ids = torch.randint(5, 90, (1, sum(LENGTHS)), generator=torch.Generator().manual_seed(seed))
     return {"input_ids": ids, "position_ids": torch.cat([torch.arange(n) for n in LENGTHS])[None]}
 
 
@@ -130,3 +136,112 @@ def test_twins_are_small_and_of_the_models_class() -> None:
     assert sorted(hybrid.config.layer_types) == ["full_attention", "linear_attention"]
     with pytest.raises(ValueError, match="every"):
         CheckBatch(every=0)
+
+
+def samples() -> list[dict[str, list[int]]]:
+    """Tokenized samples with the labels that a trainer would give them."""
+    generator = torch.Generator().manual_seed(0)
+    ids = [torch.randint(5, 90, (n,), generator=generator).tolist() for n in LENGTHS]
+    return [
+        {"input_ids": i, "labels": [-100, *i[1:]], "attention_mask": [1] * len(i), "position_ids": [*range(len(i))]}
+        for i in ids
+    ]
+
+
+def llama(**options: Any) -> Any:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, **options
+    )
+    return transformers.LlamaForCausalLM(config).train()
+
+
+def tokenizer() -> Any:
+    tokenizers = pytest.importorskip("tokenizers")
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0, "<unk>": 1}, unk_token="<unk>"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=model, pad_token="<pad>", padding_side="right")
+
+
+def verdicts_of(collator: Any) -> tuple[str, ...]:
+    """Of a collator's batch: the model as it is, and with use_cache=False, as under gradient checkpointing."""
+    reports = (check_collator(llama(use_cache=flag), collator, samples()) for flag in (True, False))
+    return tuple(" ".join(report.verdicts) for report in reports)
+
+
+@pytest.mark.slow
+def test_trl() -> None:
+    sft = pytest.importorskip("trl.trainer.sft_trainer")
+    collator = sft.DataCollatorForLanguageModeling
+    assert verdicts_of(collator(pad_token_id=0)) == ("separate", "separate")  # a row for each sample
+    assert verdicts_of(collator(pad_token_id=0, padding_free=True)) == ("leaks", "separate")
+
+    def wrapped(rows: list[dict[str, list[int]]]) -> Any:  # packing_strategy="wrapped": samples joined, nothing said
+        joined = {"input_ids": [token for row in rows for token in row["input_ids"]]}
+        return collator(pad_token_id=0)([joined])
+
+    assert verdicts_of(wrapped) == ("leaks labels cross", "leaks labels cross")
+
+
+@pytest.mark.slow
+def test_axolotl() -> None:
+    batching = pytest.importorskip("axolotl.utils.collators.batching")
+
+    def collated(kind: Any) -> Any:
+        return lambda rows: dict(kind(tokenizer=tokenizer())([rows]))
+
+    # a mask that numbers the samples, which the patched attention of axolotl reads and transformers does not
+    assert verdicts_of(collated(batching.V2BatchSamplerDataCollatorForSeq2Seq)) == ("leaks", "leaks")
+    assert verdicts_of(collated(batching.BatchSamplerDataCollatorForSeq2Seq)) == ("leaks", "leaks")
+
+    def without_mask(rows: list[dict[str, list[int]]]) -> Any:
+        batch = dict(batching.V2BatchSamplerDataCollatorForSeq2Seq(tokenizer=tokenizer())([rows]))
+        return {key: value for key, value in batch.items() if key != "attention_mask"}
+
+    assert verdicts_of(without_mask) == ("leaks", "separate")
+
+
+@pytest.mark.slow
+def test_llama_factory() -> None:
+    module = pytest.importorskip("llamafactory.data.collator")
+
+    def packed(numbered: bool, mask_by_samples: bool) -> Any:
+        def collate(rows: list[dict[str, list[int]]]) -> Any:
+            mask = [(i + 1 if numbered else 1) for i, row in enumerate(rows) for _ in row["input_ids"]]
+            joined = {key: [n for row in rows for n in row[key]] for key in ("input_ids", "labels", "position_ids")}
+            batch = {key: torch.tensor([value]) for key, value in (joined | {"attention_mask": mask}).items()}
+            if mask_by_samples:
+                batch["attention_mask"] = module.prepare_4d_attention_mask(batch["attention_mask"], torch.float32)
+            return batch
+
+        return collate
+
+    assert verdicts_of(packed(False, False)) == ("leaks", "leaks")  # packing: true
+    assert verdicts_of(packed(True, True)) == ("separate", "separate")  # neat_packing: true
+
+
+def tell(rank: int, folder: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    model = llama()
+    for layer in model.model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    told = []
+    for options in ({}, {"use_cache": False}):
+        batch = batch_of_all(model, packed(seed=rank) | options)  # each process has documents of its own
+        report = check_batch(model, batch)
+        told.append([list(report.verdicts), batch["input_ids"].tolist(), list(report.checked)])
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed, gloo")
+def test_two_processes_with_half_the_parameters_each(tmp_path: Path) -> None:
+    mp.spawn(tell, args=(str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second  # the batch of the first process, and what is told of it
+    assert [verdicts for verdicts, *_ in first] == [["leaks"], ["separate"]]
+    assert all(any("gradients" in said for said in checked) for *_, checked in first)

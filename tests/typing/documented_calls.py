@@ -1,6 +1,6 @@
 """Calls that the README and the guide show, for `mypy --strict` and pyright: nothing here may need a cast or be Any.
 
-It also runs: tests/test_typing.py executes it, so that what type-checks is what works.
+It also runs: tests/test_public_api.py executes it, so that what type-checks is what works.
 """
 
 from __future__ import annotations

@@ -14,41 +14,21 @@ import pytest
 
 from posenc.hf import read_rope
 from tests.hf.gguf.files import Raw, RawTensor, gguf_bytes, text
+from tests.hf.gguf.test_gguf_write import write_file
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")
 
 
-def written(path: Path, factors: list[float] | None) -> Path:
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(131072)
-    writer.add_embedding_length(4096)
-    writer.add_block_count(32)
-    writer.add_head_count(32)
-    writer.add_rope_dimension_count(128)
-    writer.add_rope_freq_base(500000.0)
-    if factors is None:
-        writer.add_vocab_size(128256)
-    writer.add_token_list(["a"] * 300)
-    writer.add_tensor("token_embd.weight", np.zeros((2, 4), dtype=np.float32))
-    if factors is not None:
-        writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
 def test_a_file_with_factors_and_one_that_lost_them(tmp_path: Path) -> None:
     factors = [1.0] * 20 + [8.0] * 44
-    read = read_rope(written(tmp_path / "whole.gguf", factors))
+    read = read_rope(write_file(tmp_path / "whole.gguf", tensors={"rope_freqs.weight": factors}))
     assert (read.rope.head_dim, read.rope.base, read.rope.layout) == (128, 500000.0, "interleaved")
     assert list(read.rope.scaling.short) == factors
     assert [finding.name for finding in read.findings] == ["gguf-scaling-dropped"]
     result = importlib.import_module("posenc.hf.sources.gguf_file").metadata_of(tmp_path / "whole.gguf")
-    assert result["llama.vocab_size"] == 300, "where it is not stated, tokens are counted"
-    lost = read_rope(written(tmp_path / "lost.gguf", None))
+    assert result["llama.vocab_size"] == 3, "where it is not stated, tokens are counted"
+    lost = read_rope(write_file(tmp_path / "lost.gguf", context_length=131072, vocab_size=128256))
     assert lost.rope.scaling is None
     assert [(finding.name, finding.level) for finding in lost.findings] == [("gguf-scaling-lost", "fault")]
 

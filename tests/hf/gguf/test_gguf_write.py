@@ -24,7 +24,9 @@ UNSCALED = [BASE ** (-2 * pair / WIDTH) for pair in range(WIDTH // 2)]
 Q4 = np.arange(2 * 18 * 3, dtype=np.uint8).reshape(2, 54)
 
 
-def write_file(path: Path, arch: str = "llama", tensors: dict[str, list[float]] | None = None, **keys: Any) -> Path:
+def write_file(
+    path: Path, arch: str = "llama", tensors: dict[str, list[float]] | None = None, *, parts: int = 1, **keys: Any
+) -> Path:
     """A file as llama.cpp's converter writes them: keys, arrays, quantized and plain weights."""
     writer = gguf.GGUFWriter(path, arch)
     writer.add_custom_alignment(64)
@@ -34,6 +36,8 @@ def write_file(path: Path, arch: str = "llama", tensors: dict[str, list[float]] 
         kind = gguf.GGUFValueType
         types = {bool: kind.BOOL, int: kind.UINT32, float: kind.FLOAT32, str: kind.STRING}
         writer.add_key_value(name, value, types[type(value)])
+    if parts > 1:
+        writer.add_uint16("split.count", parts)
     writer.add_token_list(["a", "ß", ""])
     writer.add_token_scores([0.5, -1.0, 2.0])
     writer.add_chat_template("{{ x }}")
@@ -259,15 +263,6 @@ def test_what_cannot_be_said(tmp_path: Path, arch: str, rope: RoPE, words: str) 
 
 
 def test_one_part_of_several(tmp_path: Path) -> None:
-    source = tmp_path / "old.gguf"
-    writer = gguf.GGUFWriter(source, "llama")
-    for name, value in metadata().items():
-        if isinstance(value, int | float):
-            (writer.add_uint32 if isinstance(value, int) else writer.add_float32)(name, value)
-    writer.add_uint16("split.count", 2)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    source = write_file(tmp_path / "old.gguf", parts=2)
     with pytest.raises(ValueError, match="2"):
         write_gguf(source, tmp_path / "new.gguf", RoPE(128))
