@@ -180,7 +180,7 @@ def _by_documents(call: AttentionCall, edges: Edges) -> Tensor:
     q, k, v = (x[0].transpose(0, 1) for x in (call.q, call.k, call.v))
     behind = -1 if call.window is None else call.window - 1
     ahead = 0 if call.causal else behind
-    cumulative, longest = edges
+    cumulative, longest, _ = edges
     most = min(len(q), 1 << (longest - 1).bit_length())  # few sizes, for each of which cuDNN makes a plan
     attend = _varlen()
     assert attend is not None, "packed_edges has asked"
