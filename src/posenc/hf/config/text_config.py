@@ -205,7 +205,8 @@ def head_words(text_config: TextConfig, kind: str, override: int | None) -> str:
 
 def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
-    if kind == FULL or text_config.get("per_layer_config") is not None:
+    by_kind = {"per_layer_config", "global_head_dim"} & text_config.config.keys()
+    if by_kind or text_config.rotation.full_head_dim is not None:
         kind_width = _own_width(text_config, kind)
         if kind_width is not None:
             return kind_width

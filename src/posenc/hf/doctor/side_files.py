@@ -49,14 +49,18 @@ def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     """Findings on limits of the folder's files that contradict its configuration, each with its correction."""
     certain = not has_remote_code(read.config)  # code of the folder may have another table
     limit = limit_of(read)
-    if limit is not None:
-        for finding in (
-            *_on_tokenizer(folder, read, limit),
-            *_on_tokenizer_json(folder, limit),
-            *_on_generation(folder, limit),
-            *_on_sentences(folder, limit),
-        ):
-            yield finding if certain else finding._replace(certain=False)
+    if limit is None:
+        return
+    found = {file: _contents(folder, file) for file in (TOKENIZER, GENERATION, SENTENCE)}
+    yield from (content for content in found.values() if isinstance(content, Finding))
+    tokenizer, generation, sentence = (content if isinstance(content, dict) else {} for content in found.values())
+    for finding in (
+        *_on_tokenizer(tokenizer, read, limit),
+        *_on_tokenizer_json(folder, sentence, limit),
+        *_on_generation(generation, limit),
+        *_on_sentences(sentence, limit),
+    ):
+        yield finding if certain else finding._replace(certain=False)
 
 
 def longest_of(read: RopeConfig) -> int | None:
@@ -127,13 +131,8 @@ def _unread(file: str, error: Exception) -> Finding:
     return Finding(file, text, "other-file-unread", "suspicion" if "Git LFS" in text else "note", file=file)
 
 
-def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
+def _on_tokenizer(content: Config, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
     """model_max_length, where truncation=True and serving libraries cut texts; 1e30 stands for none."""
-    content = _contents(folder, TOKENIZER)
-    if isinstance(content, Finding):
-        yield content
-    if not isinstance(content, dict):
-        return
     key = "max_len" if "max_len" in content and "model_max_length" not in content else "model_max_length"
     length = content.get(key)
     if not is_count(length, TOKENS) or length == limit.tokens:
@@ -151,7 +150,7 @@ def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Find
         yield Finding(key, f"{text}texts are not cut there", "tokenizer-length-beyond", "note", file=TOKENIZER)
 
 
-def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
+def _on_tokenizer_json(folder: Path, sentence: Config, limit: Limit) -> Iterator[Finding]:
     """The truncation that tokenizer.json carries; the library tokenizers applies it to every text."""
     path = folder / TOKENIZER_JSON
     if not os.path.lexists(path):
@@ -164,22 +163,15 @@ def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
     if cut is not None and cut < limit.tokens:
         text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: tokenizers, sentence-transformers and "
         text += "text-embeddings-inference cut every text there"
-        content = _contents(folder, SENTENCE)
-        wanted = isinstance(content, dict) and content.get("max_seq_length") == cut
-        level: Level = "note" if wanted else "suspicion"
+        level: Level = "note" if sentence.get("max_seq_length") == cut else "suspicion"
         yield Finding("truncation.max_length", text, "tokenizer-length-below", level, file=TOKENIZER_JSON)
     elif cut is not None and cut > limit.tokens and limit.is_table:
         text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: texts are cut behind the last row, and fail"
         yield Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", file=TOKENIZER_JSON)
 
 
-def _on_generation(folder: Path, limit: Limit) -> Iterator[Finding]:
+def _on_generation(content: Config, limit: Limit) -> Iterator[Finding]:
     """max_length of generate; a smaller value is its user's choice."""
-    content = _contents(folder, GENERATION)
-    if isinstance(content, Finding):
-        yield content
-    if not isinstance(content, dict):
-        return
     length = content.get("max_length")
     if is_count(length, TOKENS) and length > limit.decoder:
         text = f"of {GENERATION} is {length:,}, and "
@@ -191,12 +183,9 @@ def _on_generation(folder: Path, limit: Limit) -> Iterator[Finding]:
         yield finding._replace(file=GENERATION, level="fault" if limit.is_table else "suspicion")
 
 
-def _on_sentences(folder: Path, limit: Limit) -> Iterator[Finding]:
+def _on_sentences(content: Config, limit: Limit) -> Iterator[Finding]:
     """max_seq_length of sentence-transformers, which overrides the tokenizer's."""
-    key, content = "max_seq_length", _contents(folder, SENTENCE)
-    if isinstance(content, Finding):
-        yield content
-    length = content.get(key) if isinstance(content, dict) else None
+    key, length = "max_seq_length", content.get("max_seq_length")
     if not is_count(length, TOKENS) or length == limit.tokens:
         return
     text = f"of {SENTENCE} is {length:,}, and {limit.words}: "

@@ -32,11 +32,11 @@ from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
 
-Description = dict[str, Any]
+Facts = dict[str, Any]
 HALVES = ENCODER, DECODER = ("encoder", "decoder")
 
 
-def schedule_facts(config: RopeConfig) -> Description:
+def schedule_facts(config: RopeConfig) -> Facts:
     """Each kind of layers with its numbers and what it has, and the widths of latent attention."""
     if is_posenc_config(config.config):
         return {"kinds": [], "latent": None, "problem": None}
@@ -54,7 +54,7 @@ def schedule_facts(config: RopeConfig) -> Description:
     return {"kinds": kinds, "latent": None if model.latent is None else model.latent._asdict(), "problem": None}
 
 
-def _halves(text: TextConfig, kinds: list[Description]) -> list[Description]:
+def _halves(text: TextConfig, kinds: list[Facts]) -> list[Facts]:
     """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are the kinds of the encoder.
 
     Sparse attention and windows (LED, LongT5, BigBird-Pegasus) are the encoder's alone.
@@ -72,7 +72,7 @@ def _halves(text: TextConfig, kinds: list[Description]) -> list[Description]:
     ]
 
 
-def _parts(kind: Description, attached: AttachedNames) -> list[Description]:
+def _parts(kind: Facts, attached: AttachedNames) -> list[Facts]:
     """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
     if not kind["attends"]:
         return [kind]
@@ -84,7 +84,7 @@ def _parts(kind: Description, attached: AttachedNames) -> list[Description]:
     return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
-def _description_of(layer: LayerFacts, numbers: list[int]) -> Description:
+def _description_of(layer: LayerFacts, numbers: list[int]) -> Facts:
     temperature = layer.temperature
     return {
         "kind": layer.kind,
@@ -108,7 +108,7 @@ def _description_of(layer: LayerFacts, numbers: list[int]) -> Description:
     }
 
 
-def schedule_lines(schedule: Description) -> list[str]:
+def schedule_lines(schedule: Facts) -> list[str]:
     """The same as text, a line a kind of layers."""
     if schedule["problem"] is not None:
         return ["", f"schedule     not read: {schedule['problem']}"]
@@ -133,7 +133,7 @@ def schedule_lines(schedule: Description) -> list[str]:
     return lines
 
 
-def has(kind: Description, *, several: bool) -> list[str]:
+def has(kind: Facts, *, several: bool) -> list[str]:
     """What a kind of layers does, in a few words each; with its base where there are ``several``."""
     if kind["kind"] == CROSS:
         return ["attends to the image, not to the text"]
@@ -158,7 +158,7 @@ def has(kind: Description, *, several: bool) -> list[str]:
     return words
 
 
-def _reach(kind: Description) -> str:
+def _reach(kind: Facts) -> str:
     if kind["not_read"]:
         window = "" if kind["window"] is None else f"{_window_words(kind)}, "
         return f"{window}not read: {kind['not_read']}"
@@ -170,7 +170,7 @@ def _reach(kind: Description) -> str:
     return _window_words(kind)
 
 
-def _window_words(kind: Description) -> str:
+def _window_words(kind: Facts) -> str:
     ahead = f" and {kind['ahead']:,} after it" if kind["ahead"] else ""
     return f"window {kind['window']:,} tokens{ahead}"
 
@@ -242,7 +242,6 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
     ]
 
 
-Facts = dict[str, Any]
 ORDERS = {
     "chunked": "each pair reads time, row or column, in chunks",
     "interleaved": "each pair reads time, row or column, alternating",
