@@ -272,9 +272,8 @@ def _engines(serving: Serving, program: str | None) -> list[tuple[str, Any]]:
     """Names and modules of the engines that serve such a model; of one alone where a program is named."""
     names = ("llama.cpp",) if serving.gguf else BY_FLAGS if serving.overridden else ENGINES
     modules = [(name, _module(name)) for name in names if program in (None, name)]
-    return [
-        (name, module) for name, module in modules if program or not hasattr(module, "serves") or module.serves(serving)
-    ]
+    has_parts = bool(serving.text_config.path)
+    return [each for each in modules if program or has_parts or not getattr(each[1], "FOR_PARTS", False)]
 
 
 def _module(engine: str) -> Any:

@@ -2,7 +2,7 @@
 
     COLUMN           of the table
     line(serving)    a `posenc.hf.serving.lines.Line`
-    serves(serving)  whether it is for models of this kind; missing: it is for all
+    FOR_PARTS        true: it has a line, unless it is named, for models with more parts than a text model alone
 
 A new engine is a file here, which gives it its name: `posenc.hf.serving.lines` lists the folder.
 """

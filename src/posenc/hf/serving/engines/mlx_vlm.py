@@ -14,13 +14,9 @@ from collections.abc import Iterator
 from posenc.hf.serving.lines import Line, Serving
 
 COLUMN, VERSION = "mlx_vlm", "0.7.10"
+FOR_PARTS = True
 _UNSCALED = ("qwen3_5", "qwen3_5_moe")
 _REFUSED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "paddleocr_vl")
-
-
-def serves(serving: Serving) -> bool:
-    """Whether the model has more parts than its text model."""
-    return bool(serving.text_config.path)
 
 
 def line(serving: Serving) -> Line:
