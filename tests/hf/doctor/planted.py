@@ -80,13 +80,6 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
     ({"alpha-ignored"}, "Hunyuan's alpha elsewhere", llama({"rope_type": "dynamic", "alpha": 1000.0})),
     ({"malformed"}, "too few long factors", {**PHI, "rope_scaling": {**FACTORS, "long_factor": [2.0] * 40}}),
-    ({"malformed"}, "too many short factors", {**PHI, "rope_scaling": {**FACTORS, "short_factor": [1.0] * 96}}),
-    ({"malformed"}, "a rope type that is none", llama({"rope_type": "yarm", "factor": 4.0})),
-    ({"malformed"}, "a gain of nothing", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 0.0}}),
-    ({"malformed"}, "a factor that shrinks", llama({"rope_type": "linear", "factor": 0.25})),
-    ({"malformed"}, "no factor", llama({"rope_type": "linear"})),
-    ({"malformed"}, "a key that is none", llama({**LINEAR, "facter": 2.0})),
-    ({"malformed"}, "two shares", llama({}, rope_scaling=None, rotary_dim=32, partial_rotary_factor=0.25)),
     (
         {"unreadable"}, "two blocks that differ",
         {**QWEN, "rope_scaling": YARN, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
