@@ -10,6 +10,8 @@
 Kernels of PyTorch beside them (projections of gates, products with a table, sums) are not counted.
 """
 
+# mypy: disable-error-code="import-untyped"
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -62,9 +64,9 @@ def products(name: str, given: dict[str, Any], grid: tuple[int, ...]) -> int:
     """FLOPs of the matrix products of a launch; 0 for kernels without any."""
     if "WIDTH" not in given or "VALUES" not in given or not isinstance(grid, tuple):
         return 0
-    width, values = given["WIDTH"], given["VALUES"]
+    width, values = int(given["WIDTH"]), int(given["VALUES"])
     if name == "decode_kernels.parts":
-        pairs = grid[0] * given["ROWS"] * -(-(given["keys"] - given["low"]) // given["BN"]) * given["BN"]
+        pairs: int = grid[0] * given["ROWS"] * -(-(given["keys"] - given["low"]) // given["BN"]) * given["BN"]
         return 2 * pairs * (width if given["COUNTS"] == 1 else width + values)
     kernel = name.rsplit(".", 1)[-1]
     of_pair = {
@@ -75,10 +77,11 @@ def products(name: str, given: dict[str, Any], grid: tuple[int, ...]) -> int:
         return 0
     if kernel == "queries_backward" and given.get("SEGMENTS") and not given["EXACT"]:
         of_pair += width + values  # its first walk
-    rows, columns = given.get("BM", given.get("ROWS")), given.get("BN", given.get("COLUMNS"))
-    heads_of_all = grid[1] * (given["group"] if kernel == "keys_backward" else 1)
+    softmax = "BM" in given
+    rows, columns = int(given["BM" if softmax else "ROWS"]), int(given["BN" if softmax else "COLUMNS"])
+    heads_of_all = grid[1] * int(given["group"] if kernel == "keys_backward" else 1)
     if kernel == "row_backward":
-        heads_of_all, columns = grid[2] * given["batch"], rows
+        heads_of_all, columns = grid[2] * int(given["batch"]), rows
     return 2 * heads_of_all * tiles(given, rows, columns) * rows * columns * of_pair
 
 
