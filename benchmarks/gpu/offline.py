@@ -299,9 +299,12 @@ def rendered(path: Path) -> str:
     reasons = announced()
     out = ["# Triton kernels, compiled without a GPU", ""]
     ways = sorted({record["versions"] for record in records})
-    out += [
-        "- command: `python benchmarks/gpu/offline.py --arch 80 86 89 90 100 120 --json FILE`, then `--render FILE`"
-    ]
+    widths = sorted({int(n) for record in records for n in re.findall(r"(\d+) channels", record["call"])})
+    said_widths = " ".join(map(str, widths))
+    command = f"python benchmarks/gpu/offline.py --arch … --widths {said_widths} --json FILE"
+    out.append(
+        f"- command: `python benchmarks/gpu/offline.py --arch … --widths {said_widths} --json FILE`, `--render FILE`"
+    )
     for way in ways:
         of_way = [record for record in records if record["versions"] == way]
         broken = sum(bool(record["breaks"]) for record in of_way)
@@ -311,7 +314,7 @@ def rendered(path: Path) -> str:
         f"- no card ran. Rules: within the device's shared memory; at most {SPILLED} bytes spilled a thread "
         f"({SPILLED_OF_KEYS} in the keys' gradient at 128 channels); wgmma on sm_90 for tiles of 64 rows; "
         "asynchronous copies in loops over keys",
-        "- bfloat16, 64 and 128 channels; of each kernel the largest number among its calls, and the fewest copies", "",
+        f"- bfloat16, heads of {said_widths} channels; of each kernel the largest numbers of its calls", "",
     ]  # fmt: skip
     for way in ways:
         targets = sorted({r["arch"] for r in records if r["versions"] == way}, key=lambda arch: int(arch[3:]))
