@@ -302,9 +302,7 @@ def rendered(path: Path) -> str:
     widths = sorted({int(n) for record in records for n in re.findall(r"(\d+) channels", record["call"])})
     said_widths = " ".join(map(str, widths))
     command = f"python benchmarks/gpu/offline.py --arch … --widths {said_widths} --json FILE"
-    out.append(
-        f"- command: `python benchmarks/gpu/offline.py --arch … --widths {said_widths} --json FILE`, `--render FILE`"
-    )
+    out.append(f"- command: `{command}`, then `--render FILE`")
     for way in ways:
         of_way = [record for record in records if record["versions"] == way]
         broken = sum(bool(record["breaks"]) for record in of_way)
