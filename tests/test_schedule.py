@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import ALiBi, ForgetGate, RoPE, encoding_info
-from posenc.lab.models.decoder import Decoder
+from posenc.lab.decoder import Decoder
 from posenc.lab.specs import Shape, build_encodings, check_specs
 from posenc.schedule import LayerKind, Schedule
 from tests.samples import gap

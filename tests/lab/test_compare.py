@@ -22,7 +22,7 @@ from posenc.lab.console import StoppedByUserError, stoppable
 from posenc.lab.report.page import terminal_summary
 from posenc.lab.run.folder import read_run
 from posenc.lab.run.progress import Display
-from posenc.lab.tasks.recall import Recall
+from posenc.lab.tasks.puzzles import Recall
 from posenc.lab.tasks.sequences import SIZES
 
 

@@ -12,13 +12,13 @@ from posenc.lab import commands
 from posenc.lab.cli_options import chosen
 from posenc.lab.config import config_of
 from posenc.lab.specs import plugin_hashes
-from posenc.lab.tasks import task_named, task_names
+from posenc.lab.tasks import TASKS, task_named
 from posenc.lab.tasks.task import PROFILES
 
 HUGE = "1000000000000000000"
 
 
-@pytest.mark.parametrize("name", task_names())
+@pytest.mark.parametrize("name", TASKS)
 def test_every_number_of_every_profile_comes_back_from_its_record(name: str) -> None:
     task = task_named(name)
     for profile in PROFILES:

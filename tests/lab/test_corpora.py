@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from posenc.lab.data import read_source
 from posenc.lab.data.corpus import HELD_OUT, Corpus, WindowLayout, load_corpus, make_corpus, split
-from posenc.lab.data.documents import Document, Source
+from posenc.lab.data.documents import Document, Source, read_source
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 
 
@@ -171,11 +170,7 @@ def test_a_stored_corpus_comes_back_and_a_damaged_one_is_refused(tmp_path: Path)
     for name, change, message in (
         ("train.bin", lambda content: content[:-1], "train is truncated"),
         ("corpus.json", lambda content: content.replace(b'"windows": [[', b'"windows": [[1, '), "windows is truncated"),
-        (
-            "corpus.json",
-            lambda content: content.replace(b'"train": ', b'"train": "a", "n": '),
-            r"corpus\.json: sizes\.train",
-        ),
+        ("corpus.json", lambda content: content.replace(b'"facts": {', b'"facts": {"a": 1, '), r"corpus\.json: facts"),
         ("corpus.json", lambda content: content[:-20], r"corpus\.json"),
     ):
         file = tmp_path / "data" / name

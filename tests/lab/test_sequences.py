@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config
+from posenc.lab.decoder import LabModel
 from posenc.lab.metrics import FULL, WINDOW, Values
-from posenc.lab.models.decoder import LabModel
-from posenc.lab.tasks import addition, counting, flipflop, task_named
+from posenc.lab.tasks import addition, puzzles, task_named
 from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, SequenceData, Sequences
 
 NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
@@ -162,9 +162,9 @@ def of_flipflop(tokens: list[int]) -> Answers:
     answers, written = Answers(), -1
     for place in range(0, len(tokens), 2):
         order, bit = tokens[place : place + 2]
-        if order == flipflop.WRITE:
+        if order == puzzles.WRITE:
             written = place + 1
-        elif order == flipflop.READ:
+        elif order == puzzles.READ:
             answers[place] = tokens[written], place - written
             assert bit == tokens[written]
     assert len(tokens) - 2 in answers
@@ -174,9 +174,9 @@ def of_flipflop(tokens: list[int]) -> Answers:
 def of_counting(tokens: list[int]) -> Answers:
     answers, count, reset = Answers(), 0, -1
     for place, token in enumerate(tokens):
-        count = 0 if token == counting.RESET else count + (token == counting.TICK)
-        reset = place if token == counting.RESET else reset
-        answers[place] = counting.ZERO + count, place - reset
+        count = 0 if token == puzzles.RESET else count + (token == puzzles.TICK)
+        reset = place if token == puzzles.RESET else reset
+        answers[place] = puzzles.ZERO + count, place - reset
     return answers
 
 

@@ -16,8 +16,8 @@ from posenc.lab.config import Config
 from posenc.lab.data.corpus import Corpus, make_corpus
 from posenc.lab.data.documents import Source
 from posenc.lab.data.ngram import ORDERS, NGrams, unigram_entropy
+from posenc.lab.decoder import Decoder, LabModel, attention_mass
 from posenc.lab.metrics import FULL, NGRAM, NGRAM_ORDERS, NGRAM_PROBE, REACH, UNIGRAM, WINDOW, Values
-from posenc.lab.models.decoder import Decoder, LabModel, attention_mass
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.text import (
     PROBED,
@@ -46,10 +46,8 @@ class Recorder(LabModel):
     def __init__(self) -> None:
         super().__init__()
         self.fed: dict[tuple[int, int | None], list[bytes]] = {}
-        self.modes: set[bool] = set()
 
     def forward(self, tokens: Tensor, window: int | None = None, *, start: int = 0) -> Tensor:
-        self.modes.add(self.training)
         self.fed.setdefault((start + tokens.shape[1], window), []).extend(bytes(row) for row in tokens.tolist())
         return torch.zeros(*tokens.shape, 256)
 
@@ -78,8 +76,6 @@ def test_every_length_of_both_views_ends_at_the_same_bytes_of_one_document(corpu
         ("bits", WINDOW, 32),
     ]  # fmt: skip
     assert all(tuple(v.documents or ()) == corpus.windows.documents for v in scores if v.metric == "bits")
-    assert model.modes == {False}
-    assert model.training
 
 
 def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> None:
@@ -155,7 +151,6 @@ def test_a_probe_is_the_first_length_on_windows_of_different_documents(corpus: C
     model = Decoder("rope", Text().shape(TINY), hidden=32, seed=0)
     mean = torch.tensor(evaluated(model, corpus)[0].values).mean().item()
     assert Text().probe(model, corpus, TINY, CPU) == pytest.approx(mean, rel=1e-6)
-    assert model.training
     many = make_corpus(Source("made up", documents(700, 100), True), window=33, windows=200, scored=4)
     recorder = Recorder()
     assert Text().probe(recorder, many, TINY, CPU) == pytest.approx(8.0)

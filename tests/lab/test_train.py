@@ -22,13 +22,13 @@ from torch import nn
 from posenc.lab.config import Config
 from posenc.lab.data.corpus import make_corpus
 from posenc.lab.data.documents import Source
-from posenc.lab.models.decoder import Decoder, LabModel
+from posenc.lab.decoder import Decoder, LabModel
 from posenc.lab.run.job import Job, read_results
 from posenc.lab.run.joint import finish_gradients, gathered, shard
 from posenc.lab.run.run_job import run_job
 from posenc.lab.run.train import StoppedError, make_accelerator, make_optimizer, read_checkpoint, train
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.copy import Copy
+from posenc.lab.tasks.puzzles import Copy
 from posenc.lab.tasks.task import Data
 from posenc.lab.tasks.text import Text
 

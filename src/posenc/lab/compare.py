@@ -17,7 +17,7 @@ from rich.console import Console
 
 from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, with_numbers
 from posenc.lab.config import Machine, Profile
-from posenc.lab.console import FailedJobsError, plain_console, stoppable, working
+from posenc.lab.console import FailedJobsError, plain_console, stoppable
 from posenc.lab.execute.executor import NAMES, Executor, InProcess, Resources, make_executor, map_jobs, started
 from posenc.lab.files import MOST_SEEDS
 from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
@@ -40,7 +40,7 @@ from posenc.lab.run.planning import (
 from posenc.lab.run.progress import Display
 from posenc.lab.run.tracking import check_trackers
 from posenc.lab.specs import plugin_names
-from posenc.lab.tasks import task_named, task_names
+from posenc.lab.tasks import TASKS, task_named
 from posenc.lab.tasks.task import Task
 
 _MACHINE = {field.name for field in dataclasses.fields(Machine)}  # numbers that belong to no task
@@ -54,7 +54,7 @@ def _compare(
         str | None,
         typer.Option(
             "--task",
-            help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask. Default: {', '.join(PANELS)}, one "
+            help=f"Task to learn: {', '.join(TASKS)}, or my_module:MyTask. Default: {', '.join(PANELS)}, one "
             "after the other; with --profile, --data or a number of the profile: text alone.",
             show_default=False,
         ),
@@ -151,7 +151,7 @@ def _compare(
         compare(requests, folder, executor, workers, plain_console(quiet=not joint.is_first()))
 
 
-compare_command = with_numbers(_compare, [task_named(name).options for name in task_names()])
+compare_command = with_numbers(_compare, [task_named(name).options for name in TASKS])
 
 
 def _executor(name: str, options: dict[str, Any]) -> Executor:
@@ -223,7 +223,7 @@ def _check_panels(requests: Sequence[RunRequest], out: Path) -> None:
 def _plan(request: RunRequest, console: Console) -> tuple[PreparedRun, list[Work], int]:
     check_trackers(request.trackers, elsewhere=request.elsewhere)
     prepared = prepare(request, console, processes=joint.ranks())
-    with working(console, f"Measuring what needs no model ({prepared.task.name})"):
+    with console.status(f"Measuring what needs no model ({prepared.task.name}) …"):
         write_baselines(prepared)
     works, finished = jobs_of(prepared, request.profile.seeds, console)
     return prepared, [work._replace(trackers=request.trackers) for work in works], finished

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from posenc_cli.printable import neutral
@@ -26,19 +25,6 @@ def plain_console(*, quiet: bool = False) -> Console:
     if not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = _UNWRAPPED
     return console
-
-
-@contextmanager
-def working(console: Console, text: str) -> Iterator[None]:
-    """Say what is being done; on a terminal with something that moves and the time so far, until it is done."""
-    if not console.is_terminal:
-        console.print(f"{text} …", style="dim")
-        yield
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn(), TextColumn("so far"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        progress.add_task(text, total=None)
-        yield
 
 
 class _NeutralConsole(Console):

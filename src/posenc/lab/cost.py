@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from posenc.attend import attention, explain_backend
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding
 from posenc.lab.cli_options import ClassesFrom
-from posenc.lab.console import plain_console, stoppable, working
+from posenc.lab.console import plain_console, stoppable
 from posenc.lab.files import write_atomically, write_json
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.report.tables import TextTable, markdown, terminal
@@ -98,7 +98,7 @@ def cost_command(
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with working(console, f"Measuring {len(names)} methods at {length:,} tokens"):
+            with console.status(f"Measuring {len(names)} methods at {length:,} tokens …"):
                 costs = measure(names, conditions)
         finally:
             torch.set_num_threads(before)

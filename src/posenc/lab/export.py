@@ -14,7 +14,7 @@ from torch import Tensor
 import posenc
 from posenc.catalogue import encoding_info
 from posenc.lab.data.corpus import TOKENIZER
-from posenc.lab.models.decoder import Decoder
+from posenc.lab.decoder import Decoder
 from posenc.lab.plugins import load_optional
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.job import FILE, job_folders, read_job

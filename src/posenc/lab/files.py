@@ -75,21 +75,14 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     return input_files.read_bytes(path, most)
 
 
-def parse_json(path: Path, content: bytes) -> Any:
-    """JSON, in UTF-8; anything else is a ValueError naming the file."""
-    try:
-        return input_files.parse_json(path, content)
-    except ValueError as error:
-        raise ValueError(f"{error}; it was left as it is: move it away to start again") from error
-
-
 def read_json(path: Path) -> Any:
     """The contents of a JSON file; a ValueError names a file that is missing, truncated or not JSON."""
     try:
-        content = read_bytes(path)
+        return input_files.parse_json(path, read_bytes(path))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    return parse_json(path, content)
+    except ValueError as error:
+        raise ValueError(f"{error}; it was left as it is: move it away to start again") from error
 
 
 def encoding_spec(value: str) -> str:

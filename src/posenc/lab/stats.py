@@ -19,9 +19,8 @@ each with the interval that decides (`posenc.lab.report.verdicts`).
 **Bimodal seeds.** Some encodings learn a task from some seeds only; then a mean lies near 0 or near 1 by luck. If the
 seeds of some row of the table fall into two groups, and a contrast is about as large as the gap between the groups and
 at the same values, it carries a caution, unless ranks of seeds alone (Mann and Whitney, exact, times the number of
-contrasts) separate both sides; for 20 to 80 contrasts that takes seven seeds. The share of seeds that learned has the
-exact interval of Clopper and Pearson (`share`): with 3 of 3 seeds the true share may be 0.29, with 5 of 5 0.48, with 10
-of 10 0.69.
+contrasts) separate both sides; for 20 to 80 contrasts that takes seven seeds. Few seeds tell little of the share that
+learns: after 3 of 3 it may be 0.29, after 5 of 5 0.48, after 10 of 10 0.69 (the exact limits of Clopper and Pearson).
 
 **How often it errs**, by simulation (tests/lab/test_stats.py):
 
@@ -83,7 +82,7 @@ import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 from scipy.stats import mannwhitneyu
 
-from posenc.evaluation.statistics import holm, share_interval
+from posenc.evaluation.statistics import holm
 
 Array = np.ndarray[Any, np.dtype[np.float64]]  # (seeds, documents)
 LEVEL = 0.05  # of every test: the chance of a false claim
@@ -237,25 +236,6 @@ def _interval(table: Array, confidence: float) -> dict[str, Any]:
 
 
 Answer = Literal["equivalent", "different", "inconclusive"]
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of seeds with the exact 95 % interval of Clopper and Pearson, which makes no assumption."""
-
-    mean: float
-    low: float
-    high: float
-    count: int
-    seeds: int
-
-
-def share(count: int, seeds: int) -> Share:
-    """The share ``count / seeds`` with its interval; with 5 of 5 seeds the true share may still be 0.48."""
-    if not 0 <= count <= seeds or seeds < 1:
-        raise ValueError(f"count: 0 to the number of seeds is needed, not {count} of {seeds}")
-    interval = share_interval(count, seeds, confidence=1 - LEVEL)
-    return Share(interval.mean, interval.low, interval.high, count, seeds)
 
 
 def within(interval: Interval, margin: float) -> Answer:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ import pandas as pd
 import typer
 
 from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, parse_value, with_numbers
+from posenc.lab.compare import profile_of
 from posenc.lab.console import plain_console, stoppable
 from posenc.lab.execute.executor import Resources, make_executor, map_jobs, started
 from posenc.lab.files import Factors, write_atomically
@@ -44,7 +46,7 @@ from posenc.lab.run.job import (
 from posenc.lab.run.planning import PreparedRun, RunRequest, default_folder, prepare, work_of
 from posenc.lab.run.progress import Display
 from posenc.lab.specs import build_for_inspection, plugin_names
-from posenc.lab.tasks import task_named, task_names
+from posenc.lab.tasks import TASKS, task_named
 
 FOLDER, SEEDS = "tune", 2
 RATES = "1.414,2,2.828,4,5.657"  # times the profile's rate
@@ -79,18 +81,14 @@ def _tune(
     typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
     with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
         task = task_named(task_name)
-        profile = task.profile(chosen_profile)
-        profile = dataclasses.replace(
-            profile,
-            encodings=tuple(encodings or ()) or profile.encodings,
-            config=chosen(numbers, set_ or (), profile.config),
-        )
+        profile = profile_of(task, chosen_profile, encodings or (), None)
+        profile = dataclasses.replace(profile, config=chosen(numbers, set_ or (), profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
         request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
         tune(request, table, workers)
 
 
-tune_command = with_numbers(_tune, [task_named(name).options for name in task_names()])
+tune_command = with_numbers(_tune, [task_named(name).options for name in TASKS])
 
 
 def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> dict[str, Factors]:
@@ -114,8 +112,9 @@ def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> 
     numbers, data = prepared.config.deciding(), prepared.data.identity()
     if (request.out / RUN).exists():
         refuse_difference(request.out / TUNED, {"numbers": read_run(request.out).numbers}, {"numbers": numbers})
+    numbers = json.loads(json.dumps(numbers))  # as a file has them
     earlier = read_tuned(request.out)
-    if earlier["encodings"] and (earlier.get("numbers"), earlier.get("data")) != (_plain(numbers), data):
+    if earlier["encodings"] and (earlier.get("numbers"), earlier.get("data")) != (numbers, data):
         raise ValueError(f"{request.out / TUNED} is of other numbers or data: move it away, or choose another --out")
     trials = [job for spec in prepared.specs for job in _trials(prepared, spec, rates)]
     works = [work for job in trials if (work := work_of(prepared, job))]
@@ -184,8 +183,3 @@ def _best(spec: str, trials: pd.DataFrame, rates: tuple[float, ...], say: Any) -
     edge = ", at the edge of the table: give --rates further along" if at_edge else ""
     say(f"{spec}: {describe_factors(factors)}: loss {means[best]:.4f}, the best of {len(means)} rates{edge}")
     return factors
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in record.items()}

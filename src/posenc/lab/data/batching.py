@@ -1,4 +1,4 @@
-"""What tasks share of drawing and of batching: random numbers by purpose, and forwards that fit into memory."""
+"""What data and tasks share: random numbers by purpose, splits by name, and forwards that fit into memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def counter_seed(purpose: str, seed: int, step: int) -> int:
     """A 63-bit seed that depends on all three and that no neighbouring counter comes near."""
     digest = hashlib.sha256(f"{purpose}:{seed}:{step}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def share_of(name: str) -> float:
+    """Where a name falls in [0, 1): the first eight bytes of its SHA-256, as a fraction."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
 def batches_within(items: Sequence[int], length: int, heads: int, vocabulary: int = 256) -> list[list[int]]:

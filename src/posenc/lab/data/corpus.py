@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import TypedDict
 
+from posenc.lab.data.batching import share_of
 from posenc.lab.data.documents import Document, Source, is_utf8
 from posenc.lab.data.tokens import (
     BYTES,
@@ -103,23 +104,13 @@ class Corpus:
             write_atomically(folder / f"{name}.bin", getattr(self, name).numpy().tobytes())
         if self.tokenizer:
             write_atomically(folder / TOKENIZER, self.tokenizer)
-        sizes = {name: len(getattr(self, name)) for name in STREAMS}
-        record: dict[str, Any] = {"sizes": sizes, "windows": self.windows, "facts": self.details}
-        record |= {"hashes": self._hashes}
+        record = {"windows": self.windows, "facts": self.details, "hashes": self._hashes}
         write_atomically(folder / FILE, json.dumps(record).encode())
-
-
-class StreamSizes(TypedDict):
-    """Tokens of the two streams."""
-
-    train: Count
-    validation: Count
 
 
 class CorpusRecord(TypedDict):
     """What corpus.json holds."""
 
-    sizes: StreamSizes
     windows: tuple[tuple[Count, ...], tuple[Count, ...]]
     facts: Facts
     hashes: Facts
@@ -131,12 +122,9 @@ def load_corpus(folder: Path) -> Corpus:
     record = read_record(path, CorpusRecord)
     stored = folder / TOKENIZER
     tokenizer = read_bytes(stored) if "tokenizer_sha256" in record["hashes"] and stored.is_file() else b""
-    kind, parts = torch.int32 if "tokenizer_sha256" in record["hashes"] else torch.uint8, []
-    for name, size in zip(STREAMS, (record["sizes"]["train"], record["sizes"]["validation"]), strict=True):
-        stream = folder / f"{name}.bin"
-        content = read_bytes(stream, size * kind.itemsize) if stream.exists() else b""
-        parts.append(_tensor(content[: len(content) // kind.itemsize * kind.itemsize], kind))
-    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"], tokenizer)
+    kind = np.int32 if "tokenizer_sha256" in record["hashes"] else np.uint8
+    train, validation = (torch.from_numpy(np.fromfile(folder / f"{name}.bin", kind)) for name in STREAMS)
+    corpus = Corpus(train, validation, Windows(*record["windows"]), record["facts"], tokenizer)
     for part in {**corpus._hashes, **record["hashes"]}:
         if corpus._hashes.get(part) != record["hashes"].get(part):
             name = part.removesuffix("_sha256")
@@ -210,12 +198,12 @@ def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tu
 
     A small folder may leave too little in validation: then further documents follow in that order.
     """
-    ordered = sorted(documents, key=lambda document: _share_of(document.name))
+    ordered = sorted(documents, key=lambda document: share_of(document.name))
     fitting = [d for d in ordered if d.held_out is True or (d.held_out is None and room.of(len(d.text)))]
     held_out: set[Document] = set()
     fitting_windows = 0
     for document in fitting:
-        in_validation = document.held_out or _share_of(document.name) < HELD_OUT or fitting_windows < SPARE * windows
+        in_validation = document.held_out or share_of(document.name) < HELD_OUT or fitting_windows < SPARE * windows
         if in_validation and len(held_out) + 1 < len(documents):
             held_out.add(document)
             fitting_windows += room.of(len(document.text))
@@ -229,13 +217,8 @@ def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tu
     return [d for d in ordered if d not in held_out], [d for d in ordered if d in held_out]
 
 
-def _share_of(name: str) -> float:
-    """Where a name falls in [0, 1): the first eight bytes of its SHA-256, as a fraction."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
-
-
-def _tensor(stream: bytes, kind: torch.dtype = torch.uint8) -> Tensor:
-    return torch.frombuffer(bytearray(stream), dtype=kind) if stream else torch.empty(0, dtype=kind)
+def _tensor(stream: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(bytearray(stream), np.uint8))
 
 
 WIDTH, EVERY = 64, 8  # bytes of a run, a power of 2; one of so many is kept
@@ -284,7 +267,6 @@ class Overlap:
         low = np.searchsorted(self._places, starts)
         high = np.maximum(low, np.searchsorted(self._places, stops - WIDTH, side="right"))
         elsewhere: NDArray[np.float64] = (self._seen[high] - self._seen[low]) / np.maximum(1, high - low)
-
         return elsewhere
 
 

@@ -1,13 +1,15 @@
-"""Documents, and how they are read: from a file, a folder, a dataset of the Hugging Face hub, or installed packages.
+"""Documents, and where they come from: ``--data`` takes ``python``, a file, a folder, ``hf:NAME[:CONFIG]`` for a
+dataset of the Hugging Face hub, or ``my_module:my_corpus`` for a function of one's own that returns documents.
 
-Packages need no download. Their files are nearly the same on every machine, but not quite: a corpus states the
-packages' versions, and its hash tells two of them apart.
+``python`` needs no download. Its files are nearly the same on every machine, but not quite: a corpus states the
+versions, and its hash tells two of them apart.
 
 Byte 0 never occurs in a document: it separates them in training.
 """
 
 from __future__ import annotations
 
+import platform
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -16,9 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from posenc.lab.files import MOST_RESULTS, read_bytes
+from posenc.lab.plugins import is_plugin, load_function
 
 if TYPE_CHECKING:
     import datasets
+
+PYTHON = "python"
 
 
 class Document(NamedTuple):
@@ -35,6 +40,36 @@ class Source(NamedTuple):
     title: str
     documents: list[Document]
     independent: bool  # whether documents are independent of each other; otherwise they may be single books
+
+
+def read_source(name: str) -> Source:
+    """The documents that ``--data`` names; a ValueError where there are none."""
+    if name == PYTHON:
+        versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+        return Source(f"Python sources ({versions})", python_sources(), independent=True)
+    if name.startswith("hf:"):
+        return Source(name, hub_documents(name.removeprefix("hf:")), independent=False)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return Source(f"folder {path.resolve().name}", folder_documents(path), independent=False)
+    if path.is_file():
+        return Source(f"file {path.name}", file_documents(path), independent=False)
+    if is_plugin(name):
+        return Source(name, _plugin_documents(name), independent=True)
+    raise ValueError(
+        f"data: no file or folder {name!r} ({PYTHON} is built in; a function of your own is written "
+        "my_module:my_corpus, a dataset of the hub hf:NAME)"
+    )
+
+
+def _plugin_documents(name: str) -> list[Document]:
+    documents = load_function(name)()
+    if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
+        raise ValueError(f"data: {name} must return a list of posenc.lab.data.Document")
+    for document in documents:
+        if not isinstance(document.text, bytes) or b"\0" in document.text:
+            raise ValueError(f"data: {name}: the text of {document.name!r} must be bytes without byte 0")
+    return documents
 
 
 def file_documents(path: Path) -> list[Document]:
@@ -119,7 +154,7 @@ def _text_of(path: Path) -> bytes | None:
 
 # What some distributions lack, and what does not read like code: tests, tables of character sets, one huge literal.
 EXCLUDED_FOLDERS = frozenset(
-    {
+    [
         "test",
         "tests",
         "testing",
@@ -129,7 +164,7 @@ EXCLUDED_FOLDERS = frozenset(
         "pydoc_data",
         "encodings",
         "__pycache__",
-    }
+    ]
 )
 EXCLUDED_PREFIXES = ("lib2to3/pgen",)
 LEAST, MOST = 2**8, 2**17  # bytes of a file; longer ones are mostly generated tables

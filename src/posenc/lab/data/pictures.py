@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posenc.lab.data.batching import counter_seed
+from posenc.lab.data.batching import counter_seed, share_of
 from posenc.lab.files import MOST_RESULTS, read_bytes, write_atomically
 
 FILE = "pictures.npz"
@@ -126,9 +126,9 @@ def folder_pictures(root: Path, size: int) -> Pictures:
         paths = [path for path in sorted((root / name).rglob("*")) if _is_candidate(path, root)]
         if len(paths) < 2:
             raise ValueError(f"--data: class {name} has {len(paths)} pictures; two are needed, one of them held out")
-        ordered = sorted(paths, key=lambda path: _share_of(path.relative_to(root).as_posix()))
+        ordered = sorted(paths, key=lambda path: share_of(path.relative_to(root).as_posix()))
         # Every class has pictures on both sides, however few there are.
-        held_out = sum(_share_of(path.relative_to(root).as_posix()) < FOLDER_HELD_OUT for path in ordered)
+        held_out = sum(share_of(path.relative_to(root).as_posix()) < FOLDER_HELD_OUT for path in ordered)
         held_out = min(max(1, held_out), len(ordered) - 1)
         test += [(read_picture(path, size), label) for path in ordered[:held_out]]
         train += [(read_picture(path, size), label) for path in ordered[held_out:]]
@@ -163,8 +163,3 @@ def batch_index(count: int, *, seed: int, step: int, size: int) -> Tensor:
 
 def _is_candidate(path: Path, root: Path) -> bool:
     return path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
-
-
-def _share_of(name: str) -> float:
-    """Where a name falls in [0, 1): the first eight bytes of its SHA-256, as a fraction."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64

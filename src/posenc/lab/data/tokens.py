@@ -17,16 +17,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
-from typing_extensions import TypedDict
 
 from posenc.hf.byte_level import byte_letters
-from posenc.lab.files import parse_json, validated
 from posenc.lab.plugins import load_optional
 
 BYTES = "bytes"
@@ -91,25 +87,12 @@ def encode_texts(tokenizer: bytes, texts: Sequence[bytes]) -> Iterator[Tokens]:
             yield tokens
 
 
-class _Model(TypedDict):
-    vocab: Annotated[dict[str, int], Field(min_length=LEAST_VOCABULARY, max_length=MOST_VOCABULARY)]
-
-
-class _TokenizerRecord(TypedDict):
-    """The part of a tokenizer.json that says how many bytes a token has."""
-
-    model: _Model
-
-
 def token_bytes(tokenizer: bytes) -> NDArray[np.int64]:
     """How many bytes each token has, by its number; needs no library. Without a tokenizer, tokens are bytes."""
     if not tokenizer:
         return np.ones(256, np.int64)
-    path = Path("tokenizer.json")
-    ids = validated(path, _TokenizerRecord, parse_json(path, tokenizer))["model"]["vocab"]
+    ids: dict[str, int] = json.loads(tokenizer)["model"]["vocab"]
     sizes = np.zeros(len(ids), np.int64)
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError(f"{path}: tokens are not numbered from 0 on")
     sizes[list(ids.values())] = [len(letters) for letters in ids]  # one letter stands for one byte
     return sizes
 

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import traceback
+from concurrent.futures import Future
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,6 @@ from posenc.lab.run.train import StoppedError
 STOP_SECONDS = 20  # for a job to finish its step and save; then its process is killed
 REACH_SECONDS = 10
 _STORE_BYTES = 80 * 2**20  # of memory that processes share: the least Ray accepts, because jobs return nothing
-
-
-class RayFuture:
-    """A task of Ray as a future."""
-
-    def __init__(self, ray: Any, reference: Any) -> None:
-        self.ray, self.reference = ray, reference
-
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return bool(self.ray.wait([self.reference], timeout=0)[0])
-
-    def exception(self) -> BaseException | None:
-        """Why it failed, if it did."""
-        try:
-            self.ray.get(self.reference)
-        except self.ray.exceptions.RayError as error:
-            failure: BaseException = error
-            return failure
-        return None
 
 
 class Ray(Executor):
@@ -81,11 +62,11 @@ class Ray(Executor):
         options = {"num_cpus": threads, "num_gpus": gpus, "runtime_env": {"env_vars": _environment(threads)}}
         self.task = ray.remote(max_calls=1, max_retries=0, **options)(_run)
 
-    def submit(self, work: Work) -> RayFuture:
+    def submit(self, work: Work) -> Future[None]:
         """Submit a job."""
-        reference = self.task.remote(work.elsewhere())
-        self.running.append(reference)
-        return RayFuture(self.ray, reference)
+        self.running.append(self.task.remote(work.elsewhere()))
+        future: Future[None] = self.running[-1].future()
+        return future
 
     def stop(self) -> None:
         """Stop what runs, after its step, and leave the cluster; a cluster of this machine ends with it."""

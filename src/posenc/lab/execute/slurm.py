@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +61,8 @@ class Slurm(Executor):
             self.executor = submitit.AutoExecutor(folder=folder, cluster=self.cluster)
         except RuntimeError as error:
             raise ValueError(f"--executor slurm: {error} (--slurm-cluster local runs the jobs here)") from error
+        # Processes that are started import nothing from the current folder just because it is the current one.
+        os.environ["PYTHONSAFEPATH"] = "1"
         variables = {**thread_variables(resources.threads), "PYTHONSAFEPATH": "1"}
         self.executor.update_parameters(
             name="posenc",
@@ -76,27 +76,11 @@ class Slurm(Executor):
 
     def submit(self, work: Work) -> Any:
         """Queue a job."""
-        with _safe_path():
-            job = self.executor.submit(Submission(), work.elsewhere())
-        self.jobs.append(job)
-        return job
+        self.jobs.append(self.executor.submit(Submission(), work.elsewhere()))
+        return self.jobs[-1]
 
     def stop(self) -> None:
         """Cancel the jobs that have not ended."""
         for job in self.jobs:
             if not job.done():
                 job.cancel(check=False)
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Processes that are started import nothing from the current folder just because it is the current one."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -46,11 +46,9 @@ from posenc.lab.stats import (
     Array,
     Contrast,
     Interval,
-    Share,
     contrasts,
     mean_interval,
     paired,
-    share,
 )
 
 Key = tuple[str, str]  # spec, view
@@ -85,6 +83,18 @@ class Baselines:
     ngram_documents: pd.Series  # its mean in each document
     probe: float  # the n-gram on the windows that probes score
     unigram: float  # entropy of single tokens
+
+
+class Share(NamedTuple):
+    """How many of the trainings of a row reached something."""
+
+    count: int
+    seeds: int
+
+    @property
+    def mean(self) -> float:
+        """The share, from 0 to 1."""
+        return self.count / self.seeds
 
 
 @dataclass(frozen=True)
@@ -431,9 +441,9 @@ def _draft(key: Key, records: Measured, run: Run, counting: Baselines | None, ba
     (spec, view), tables, metric = key, records.values[key], run.decides
     first = records.at_trained[spec]
     learners = [seed for seed, values in first.iterrows() if has_learned(values, bar, metric)]
-    learned_share, ngram_share = share(len(learners), len(first)), None
+    learned_share, ngram_share = Share(len(learners), len(first)), None
     if counting:
-        ngram_share = share(sum(beats(values, counting.ngram_documents) for _, values in first.iterrows()), len(first))
+        ngram_share = Share(sum(beats(values, counting.ngram_documents) for _, values in first.iterrows()), len(first))
     by_length = view in (FULL, WINDOW)
     last = run.lengths[-1] if by_length else max(tables)
     judged = last > run.trained if view == FULL else not by_length

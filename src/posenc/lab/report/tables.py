@@ -11,9 +11,9 @@ from rich import box
 from rich.table import Table as TerminalTable
 
 from posenc.lab.metrics import ATTENTION, FULL, WINDOW, Metric
-from posenc.lab.report.numbers import OWN_WINDOW, Row, Table, metric_cells
+from posenc.lab.report.numbers import OWN_WINDOW, Row, Share, Table, metric_cells
 from posenc.lab.run.folder import Run
-from posenc.lab.stats import Interval, Share
+from posenc.lab.stats import Interval
 
 ABSENT = "–"
 TRAINING = {  # what is measured once a training, by its name in the records: heading and format

@@ -22,7 +22,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 
 from posenc.lab.config import Machine
-from posenc.lab.models.decoder import Block, LabModel
+from posenc.lab.decoder import Block, LabModel
 
 T = TypeVar("T")
 OLDEST = "2.7"  # the first torch whose FSDP can leave some parameters whole

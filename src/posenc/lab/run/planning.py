@@ -13,7 +13,6 @@ from pathlib import Path
 from rich.console import Console
 
 from posenc.lab.config import Config, Profile
-from posenc.lab.console import working
 from posenc.lab.files import Factors
 from posenc.lab.metrics import BASELINES, Words
 from posenc.lab.plugins import import_allowlist, is_module_name
@@ -97,7 +96,7 @@ def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> Pre
     code = plugin_hashes([*request.profile.encodings, *filter(is_module_name, (config.task, request.data))])
     for name in code:
         console.print(f"{name} is imported from {import_allowlist().folder.resolve()} or Python's path.")
-    with working(console, f"Reading the data ({request.data})"):
+    with console.status(f"Reading the data ({request.data}) …"):
         data = task.data(request.data, config)
     config = task.settled(config, data)
     if config.machine.shard:

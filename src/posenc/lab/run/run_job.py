@@ -12,9 +12,9 @@ import torch
 from accelerate import Accelerator
 from typing_extensions import TypedDict
 
+from posenc.lab.decoder import LabModel, attention_mass
 from posenc.lab.files import Number, write_json
 from posenc.lab.metrics import ATTENTION, Values
-from posenc.lab.models.decoder import LabModel, attention_mass
 from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_results, write_results
 from posenc.lab.run.records import records_frame
 from posenc.lab.run.tracking import JobTracker

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from posenc.lab.config import Config, Training
 from posenc.lab.data.batching import counter_seed
+from posenc.lab.decoder import Block, LabModel
 from posenc.lab.files import Factors, write_atomically
-from posenc.lab.models.decoder import Block, LabModel
 from posenc.lab.run.job import Job
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Task

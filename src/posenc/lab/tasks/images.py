@@ -34,8 +34,8 @@ from posenc.encoding import Encoding
 from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
 from posenc.lab.data.batching import batches_within
 from posenc.lab.data.pictures import DIGITS_SIZE, Part, Pictures, batch_index, digits, folder_pictures, load_pictures
+from posenc.lab.decoder import Block, LabModel, initialise, shared_rotary
 from posenc.lab.metrics import FULL, MAJORITY, Metric, Values
-from posenc.lab.models.decoder import Block, LabModel, initialise, shared_rotary
 from posenc.lab.specs import Shape, build_encodings, build_for_inspection, ends_at_table, is_schedule
 from posenc.lab.tasks.task import Data, Task, profiles
 from posenc.positions import aligned, centred, grid, spaced

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
 from posenc.lab.data.batching import batches_within, counter_seed
+from posenc.lab.decoder import Decoder, LabModel
 from posenc.lab.metrics import FAR, FULL, MAJORITY, WINDOW, Curve, Metric, Values
-from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import READ, Data, Task, profiles
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
+from posenc.lab.decoder import LabModel
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
-from posenc.lab.models.decoder import LabModel
 from posenc.lab.specs import Shape, check_specs
 
 PROFILES = ("quick", "standard", "full")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -25,11 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
-from posenc.lab.data import read_source
 from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.data.corpus import Corpus, load_corpus, make_corpus
+from posenc.lab.data.documents import read_source
 from posenc.lab.data.ngram import NGrams, unigram_entropy
 from posenc.lab.data.tokens import BYTES, vocabulary_of
+from posenc.lab.decoder import Decoder, LabModel
 from posenc.lab.metrics import (
     BITS,
     FULL,
@@ -43,7 +43,6 @@ from posenc.lab.metrics import (
     Metric,
     Values,
 )
-from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import READ, Data, Task, profiles
 
@@ -171,17 +170,6 @@ def draw_batch(stream: Tensor, seed: int, step: int, *, batch_size: int, length:
     return stream[starts + torch.arange(length + 1)].long()
 
 
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """A part of a program in which a model is in evaluation mode."""
-    before = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(before)
-
-
 PROBED = 64  # windows
 LLAMA_125M = "llama-125m"
 NGRAM_TOKENS = 2**26  # that n-grams are counted in at most: of the first batches; they need 3 GB
@@ -292,21 +280,20 @@ class Text(Task):
     ) -> Iterator[Values]:
         """Bits in the windows at each length, of the whole text and under a sliding window; none past a table."""
         corpus, lengths = corpus_of(data), config.tested[:1] if ends_at_table(spec) else config.tested
-        with evaluation_mode(model):
-            yield from score_windows(model, corpus, lengths, config, device)
-            yield from score_truncated(model, corpus, config, device)
-            sliding = with_sliding_window(model, config)
-            yield from score_windows(sliding, corpus, lengths[1:], config, device, WINDOW)
+        length, layers = config.training.train_length, config.model.layers
+        yield from score_windows(model, corpus, lengths, config, device)
+        yield from score_truncated(model, corpus, config, device)
+        sliding = SlidingWindowModel(model, window=length, scored=length // 2, layers=layers)
+        yield from score_windows(sliding, corpus, lengths[1:], config, device, WINDOW)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Bits at the trained length, in windows of different documents as far as there are as many."""
         corpus, length = corpus_of(data), config.training.train_length
         ends = corpus.windows.ends[_probed(corpus)]
-        with evaluation_mode(model):
-            parts = [
-                window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
-                for batch in batches_within(ends, length, config.model.heads, corpus.vocabulary)
-            ]
+        parts = [
+            window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
+            for batch in batches_within(ends, length, config.model.heads, corpus.vocabulary)
+        ]
         return float(torch.cat(parts).mean()) * corpus.tokens_per_byte(length // 2)
 
     def baselines(self, data: Data, config: Config) -> Iterator[Values]:
@@ -339,21 +326,14 @@ def _probed(corpus: Corpus) -> slice:
     return slice(0, every * PROBED, every)
 
 
-def with_sliding_window(model: LabModel, config: Config) -> SlidingWindowModel:
-    """The model under a sliding window of the trained length."""
-    length = config.training.train_length
-    return SlidingWindowModel(model, window=length, scored=length // 2, layers=config.model.layers)
-
-
 def tokens_of(config: Config) -> str:
     """What a token is; bytes in tasks on text that have no such option."""
     return str(getattr(config.options, "tokens", BYTES))
 
 
 def corpus_of(data: Data) -> Corpus:
-    """The data as a corpus; a TypeError for data of another task."""
-    if not isinstance(data, Corpus):
-        raise TypeError(f"a corpus is needed, not {type(data).__name__}")
+    """The data as a corpus."""
+    assert isinstance(data, Corpus)
     return data
 
 

@@ -1,1 +1,0 @@
-"""The models that encodings are compared in."""
