@@ -106,8 +106,8 @@ def _naming_extra(command: str) -> Iterator[None]:
         package = (error.name or "").split(".")[0]
         if package not in _EXTRA | _OF_CHECKPOINTS:
             raise
-        of_checkpoints = _OF_CHECKPOINTS | {"scipy"}
-        extra = "hf" if package in of_checkpoints and command not in LAB else "lab"
+        of_hf = _OF_CHECKPOINTS - {"tokenizers"} if command in LAB else _OF_CHECKPOINTS | {"scipy"}
+        extra = "hf" if package in of_hf else "lab"
         raise ValueError(
             f"{command} needs {error.name}: pip install 'posenc[{extra}]', in a clone '.[{extra}]'"
         ) from error

@@ -15,7 +15,6 @@ import posenc
 from posenc.catalogue import encoding_info
 from posenc.lab.data.corpus import TOKENIZER
 from posenc.lab.decoder import Decoder
-from posenc.lab.plugins import load_optional
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.job import FILE, job_folders, read_job
 from posenc.lab.run.run_job import data_of
@@ -44,8 +43,8 @@ def export_command(
     seed: Annotated[int | None, typer.Option(help="Which of its seeds.", show_default=False)] = None,
 ) -> None:
     """Write a model that compare has trained on text as a folder for transformers, with its tokenizer."""
-    needed = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
-    hf = load_optional("posenc.hf.modeling.export", packages=needed, extra="hf", user="export")
+    from posenc.hf.modeling import export as hf  # of another extra, which a worker that reads this module may lack
+
     path = find_job(folder, spec, seed)
     job, (decoder, tokenizer) = read_job(path), load_model(path)
     m, length = job.config.model, job.config.training.train_length

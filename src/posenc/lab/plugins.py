@@ -1,4 +1,4 @@
-"""Users' own encodings, tasks and corpora, ``module:name``, and modules that need an optional extra.
+"""Users' own encodings, tasks and corpora, ``module:name``.
 
 A run folder may come from anybody, so a class name in it is only data: reading or reporting a run imports nothing that
 the run names. A command that trains allows exactly the names on its command line (`ImportAllowlist`), from the folder
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -123,22 +123,3 @@ def code_hash(name: str) -> str:
     if path is None or not Path(path).is_file():
         raise ValueError(f"{name}: its source file is not there, so nobody could say what a result is the result of")
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-def load_optional(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
-    """A module of the lab that needs an extra; a ValueError that says which, where it is not installed.
-
-    Args:
-        module: to import.
-        packages: that the extra brings, as they are imported.
-        extra: its name.
-        user: who needs it, as it was typed.
-    """
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in packages:
-            raise
-        raise ValueError(
-            f"{user} needs {error.name}: pip install 'posenc[{extra}]', in a clone '.[{extra}]'"
-        ) from error

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from posenc.lab.data.batching import counter_seed, share_of
@@ -98,13 +99,8 @@ def load_pictures(folder: Path) -> Pictures:
 
 def digits() -> Pictures:
     """Scikit-learn's digits: 1,297 for training, 500 held out."""
-    try:
-        from sklearn.datasets import load_digits  # as late as this because it takes a second
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "--data digits: they come with scikit-learn: pip install 'posenc[lab]', in a clone '.[lab]', "
-            "or name a folder of pictures"
-        ) from error
+    from sklearn.datasets import load_digits  # as late as this because it takes a second
+
     bunch = load_digits()
     pixels = (torch.from_numpy(bunch.images) * 255 / 16).round().to(torch.uint8)
     labels = torch.from_numpy(bunch.target).long()
@@ -121,8 +117,6 @@ def folder_pictures(root: Path, size: int) -> Pictures:
     train: list[tuple[Tensor, int]] = []
     test: list[tuple[Tensor, int]] = []
     for label, name in enumerate(classes):
-        if not name.isprintable():
-            raise ValueError(f"--data {root}: {name!r} cannot be shown as the name of a class")
         paths = [path for path in sorted((root / name).rglob("*")) if _is_candidate(path, root)]
         if len(paths) < 2:
             raise ValueError(f"--data: class {name} has {len(paths)} pictures; two are needed, one of them held out")
@@ -138,10 +132,6 @@ def folder_pictures(root: Path, size: int) -> Pictures:
 
 def read_picture(path: Path, size: int) -> Tensor:
     """One picture as ``(size, size)`` uint8."""
-    try:
-        from PIL import Image, ImageOps, UnidentifiedImageError  # only whoever has pictures needs it
-    except ModuleNotFoundError as error:
-        raise ValueError("--data: pictures are read through Pillow: pip install pillow") from error
     try:
         with Image.open(path) as opened:
             grey = ImageOps.fit(opened.convert("L"), (size, size), method=Image.Resampling.BOX)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from posenc.hf.byte_level import byte_letters
-from posenc.lab.plugins import load_optional
 
 BYTES = "bytes"
 LEAST_VOCABULARY, MOST_VOCABULARY = 257, 2**17
@@ -50,11 +50,10 @@ def train_tokenizer(vocabulary: int, texts: Iterable[bytes]) -> bytes:
     """A byte-pair tokenizer trained on texts in UTF-8, as tokenizer.json.
 
     Raises:
-        ValueError: where the text has too few pairs for such a vocabulary, and without the library.
+        ValueError: where the text has too few pairs for such a vocabulary.
     """
-    library, letters = _library(vocabulary), byte_letters()
-    trained = _byte_level(library, library.models.BPE())
-    trainer = library.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=letters, show_progress=False)
+    letters, trained = byte_letters(), _byte_level(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=letters, show_progress=False)
     trained.train_from_iterator((text.decode() for text in texts), trainer)
     merges = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
     ids = {letter: byte for byte, letter in enumerate(letters)}
@@ -65,8 +64,7 @@ def train_tokenizer(vocabulary: int, texts: Iterable[bytes]) -> bytes:
             f"--tokens bpe:{vocabulary}: the training text has pairs for a vocabulary of {len(ids)} alone: "
             f"give more text, or at most bpe:{len(ids)}"
         )
-    tokenizer: str = _byte_level(library, library.models.BPE(ids, merges)).to_str()
-    return tokenizer.encode()
+    return _byte_level(models.BPE(ids, merges)).to_str().encode()
 
 
 def encode_texts(tokenizer: bytes, texts: Sequence[bytes]) -> Iterator[Tokens]:
@@ -77,7 +75,7 @@ def encode_texts(tokenizer: bytes, texts: Sequence[bytes]) -> Iterator[Tokens]:
         texts: without byte 0.
     """
     sizes = token_bytes(tokenizer)
-    loaded = _library(len(sizes)).Tokenizer.from_str(tokenizer.decode())
+    loaded = Tokenizer.from_str(tokenizer.decode())
     for start in range(0, len(texts), _AT_ONCE):
         part = texts[start : start + _AT_ONCE]
         for text, encoding in zip(part, loaded.encode_batch([text.decode() for text in part]), strict=True):
@@ -88,7 +86,7 @@ def encode_texts(tokenizer: bytes, texts: Sequence[bytes]) -> Iterator[Tokens]:
 
 
 def token_bytes(tokenizer: bytes) -> NDArray[np.int64]:
-    """How many bytes each token has, by its number; needs no library. Without a tokenizer, tokens are bytes."""
+    """How many bytes each token has, by its number. Without a tokenizer, tokens are bytes."""
     if not tokenizer:
         return np.ones(256, np.int64)
     ids: dict[str, int] = json.loads(tokenizer)["model"]["vocab"]
@@ -113,12 +111,8 @@ def encode_stream(tokenizer: bytes, texts: Sequence[bytes]) -> Encoded:
     return Encoded(stream, np.concatenate([[0], np.cumsum(token_bytes(tokenizer)[stream])]))
 
 
-def _byte_level(library: Any, model: Any) -> Any:
-    tokenizer = library.Tokenizer(model)
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.decoder = library.decoders.ByteLevel()
+def _byte_level(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
-
-
-def _library(vocabulary: int) -> Any:
-    return load_optional("tokenizers", packages=("tokenizers",), extra="lab", user=f"--tokens bpe:{vocabulary}")

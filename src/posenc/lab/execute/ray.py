@@ -13,11 +13,11 @@ import socket
 import traceback
 from concurrent.futures import Future
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from posenc.lab.execute.executor import DiedError, Executor, Resources, run_work, thread_variables
-from posenc.lab.plugins import load_optional
 from posenc.lab.run.job import Work
 from posenc.lab.run.machine import available_cores
 from posenc.lab.run.train import StoppedError
@@ -41,7 +41,11 @@ class Ray(Executor):
             # A cluster that Ray 2.60 starts where there is a token asks for it, and a client that was told HOST:PORT
             # would not send it. An open cluster takes a client with a token, too. Ray reads this when it is imported.
             os.environ["RAY_AUTH_MODE"] = "token"
-        self.ray = load_optional("ray", packages=("ray",), extra="ray", user="--executor ray")
+        try:
+            self.ray = import_module("ray")
+        except ModuleNotFoundError as error:
+            text = f"--executor ray needs {error.name}: pip install 'posenc[ray]', in a clone '.[ray]'"
+            raise ValueError(text) from error
         self.address, self.elsewhere = address, address != "local"
         self.running: list[Any] = []
 

@@ -17,7 +17,7 @@ import math
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -178,7 +178,7 @@ class _Loop:
             # the last one would be whole on every rank, and a model that is shared out has no room for that.
             waits = number < len(micro_batches)
             with self.accelerator.no_sync(self.model) if waits else nullcontext():
-                with self._precision():
+                with self.accelerator.autocast():  # which a model that is shared out was not prepared for
                     loss = self.task.loss(self.model, rows) / len(micro_batches)
                 self.accelerator.backward(loss)
             losses.append(loss.detach())
@@ -187,25 +187,17 @@ class _Loop:
     def _probe(self) -> None:
         """Record the deciding metric at the training length; all ranks take part, since they may share the model."""
         self.plain.eval()
-        with torch.no_grad(), self._precision():
+        with torch.no_grad(), self.accelerator.autocast():
             value = self.task.probe(self.plain, self.data, self.config, self.accelerator.device)
         self.plain.train()
         self.state.probes = torch.cat([self.state.probes, torch.tensor([[float(self.state.step), value]])])
 
-    def _precision(self) -> AbstractContextManager[None]:
-        """Autocast, where the model was not prepared for it."""
-        sharded = self.config.machine.shard
-        context: AbstractContextManager[None] = self.accelerator.autocast() if sharded else nullcontext()
-        return context
-
     def _clip(self) -> Tensor:
         """Clip the gradients; returns their norm before that."""
         most = self.config.training.clip
-        norm: Tensor
         if self.sharing:
-            norm = self.sharing.finish_gradients(self.plain, most)
-        else:
-            norm = self.accelerator.clip_grad_norm_(self.model.parameters(), most)
+            return self.sharing.finish_gradients(self.plain, most)  # type: ignore[no-any-return]
+        norm: Tensor = self.accelerator.clip_grad_norm_(self.model.parameters(), most)
         return norm
 
     def _micro_batches(self) -> list[tuple[Tensor, ...]]:
