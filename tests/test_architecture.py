@@ -28,7 +28,7 @@ SOURCE = Path(posenc.__file__).parent
 TESTS = Path(__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 OPTIONAL = {
-    "rich", "typer", "accelerate", "altair", "vl_convert", "jinja2", "transformers", "datasets", "submitit", "filelock",
+    "rich", "accelerate", "altair", "vl_convert", "jinja2", "transformers", "datasets", "submitit", "filelock",
     "tokenizers", "safetensors", "huggingface_hub", "sklearn", "PIL", "scipy", "ray", "pandas", "pyarrow",
     "statsmodels",
 }  # fmt: skip

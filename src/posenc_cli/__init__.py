@@ -23,7 +23,7 @@ from posenc_cli.parsing import UsageError
 from posenc_cli.printable import make_printable, neutral_streams
 
 _EXTRA = {
-    "typer", "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
+    "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
     "pyarrow", "pydantic", "datasets", "scipy", "sklearn", "PIL",
 }  # fmt: skip
 _OF_CHECKPOINTS = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}

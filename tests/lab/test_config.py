@@ -10,7 +10,7 @@ from tests.lab.conftest import tiny
 
 from posenc.lab import commands
 from posenc.lab.cli_options import chosen
-from posenc.lab.config import config_of
+from posenc.lab.config import Config, config_of
 from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import TASKS, task_named
 from posenc.lab.tasks.task import PROFILES
@@ -44,17 +44,22 @@ def test_numbers_out_of_bounds_name_their_option(change: dict[str, object], word
         tiny(**change).check()
 
 
+def given(*words: str) -> Config:
+    """The tiny configuration with options of the command line."""
+    return chosen(commands.parser_of("compare").parse_intermixed_args(words), tiny())
+
+
 def test_numbers_of_another_task_are_refused() -> None:
     with pytest.raises(ValueError, match="--patch: --task copy has no such number"):
         tiny(patch=2)
     with pytest.raises(ValueError, match=r"--set patch=2: NAME=VALUE is needed, with one of .*dim"):
-        chosen({}, ["patch=2"], tiny())
-    config = chosen({"dim": 32}, ["lag=3", "lengths=1,3", "compile=true"], tiny())
+        given("--set", "patch=2")
+    config = given("--dim", "32", "--set", "lag=3", "--set", "lengths=1,3", "--set", "compile=true")
     assert (config.model.dim, config.evaluation.lengths, config.training.compile) == (32, (1, 3), True)
     assert config.deciding()["lag"] == 3
     for text in ("lag=x", "lengths=1,x", "compile=1"):
         with pytest.raises(ValueError, match=f"--{text.partition('=')[0]}"):
-            chosen({}, [text], tiny())
+            given("--set", text)
 
 
 @pytest.mark.parametrize(

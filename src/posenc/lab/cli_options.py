@@ -1,96 +1,103 @@
-"""Command-line options made from the dataclasses of a configuration: one option per field, with help text and type."""
+"""Command-line options of the laboratory: those that commands share, and one for each field of a configuration."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import functools
-import inspect
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from posenc.lab.config import Config, Evaluation, Machine, Model, Training, option
-
-PANEL = "Numbers of the profile"
-Encodings = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Names from `posenc list`, a class of your own as my_module:MyClass, mixes like rope+alibi. Default: the "
-        "profile's.",
-        show_default=False,
-    ),
-]
-ClassesFrom = Annotated[
-    Path | None, typer.Option(help="Folder with your own classes; searched before Python's path.", show_default=False)
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Jobs at a time. Default: one per core, or per GPU.", min=1, max=2**12, show_default=False),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="NAME=VALUE: any number, also of a task of your own.")
-]
+from posenc_cli.parsing import Parser
 
 
-def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ()) -> Callable[..., Any]:
-    """A command that also takes every number of a configuration, and hands what was given to its ``numbers``.
+def from_one(text: str) -> int:
+    """A whole number from 1 on, as argparse reads it."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"a whole number from 1 on is needed, got {text!r:.24}")
+    return int(text)
+
+
+def reading(kind: type) -> Callable[[str], Any]:
+    """How argparse reads a value of this kind."""
+
+    def read(text: str) -> Any:
+        try:
+            return _value(kind, text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def add_classes_from(parser: Parser) -> None:
+    """The option that says where a user's own classes lie."""
+    text = "with your own classes; searched before Python's path"
+    parser.add_argument("--classes-from", type=Path, metavar="FOLDER", default=Path(), help=text)
+
+
+def add_training(parser: Parser, options: Sequence[type[Any]]) -> None:
+    """What commands that train take alike: encodings, workers, and every number of a configuration.
 
     Args:
-        command: a function for typer whose parameter ``numbers`` is a dict.
-        options: dataclasses with more options, of tasks; one that several have is one option.
+        parser: of the command.
+        options: dataclasses with more numbers, of tasks; one that several have is one option.
     """
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
-    typed = {f.name: f for part in (Training, Evaluation, Model, *options, Machine) for f in dataclasses.fields(part)}
-    typed = {name: f for name, f in typed.items() if f.metadata["typed"]}
-    parameters = [*own, *map(_parameter, typed.values())]
+    parser.usage = f"{parser.prog} [ENCODING ...] [OPTION ...]"
+    parser.add_argument(
+        "encodings", nargs="*", metavar="ENCODING",
+        help="a name from `posenc list`, a class of your own as my_module:MyClass, or a mix like rope+alibi (default: "
+        "the profile's)",
+    )  # fmt: skip
+    add_classes_from(parser)
+    parser.add_argument("--workers", type=from_one, help="jobs at a time (default: one per core, or per GPU)")
+    text = "any number, also of a task of your own"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
+    fields = [f for part in (Training, Evaluation, Model, *options, Machine) for f in dataclasses.fields(part)]
+    numbers = {f.name: f for f in fields if f.metadata["typed"]}
+    group = parser.add_argument_group("numbers of the profile")
+    for name, f in numbers.items():
+        kind = type(f.default)
+        how: dict[str, Any] = {"metavar": "N" if kind in (int, float) else "TEXT", "type": reading(kind)}
+        how = {"action": argparse.BooleanOptionalAction} if kind is bool else how
+        group.add_argument(option(name), default=argparse.SUPPRESS, help=f.metadata["text"], **how)
+    parser.set_defaults(number_names=tuple(numbers))
 
-    @functools.wraps(command)
-    def taking(**arguments: Any) -> Any:
-        given = {name: value for name in typed if (value := arguments.pop(name)) is not None}
-        lists = {name for name in given if isinstance(typed[name].default, tuple)}  # which come as texts
-        numbers = {name: parse_value(tuple, name, v) if name in lists else v for name, v in given.items()}
-        return command(**arguments, numbers=numbers)
 
-    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    taking.__annotations__ = {p.name: p.annotation for p in parameters}
-    return taking
+def given(options: Namespace) -> dict[str, Any]:
+    """The numbers that were given as options of their own."""
+    return {name: getattr(options, name) for name in options.number_names if hasattr(options, name)}
 
 
-def chosen(numbers: dict[str, Any], set_: Sequence[str], config: Config) -> Config:
+def chosen(options: Namespace, config: Config) -> Config:
     """The configuration with what was given, also as ``--set NAME=VALUE``, which an own task's numbers need."""
-    fields = {f.name: f for _, f in config.fields()}
-    for text in set_:
+    numbers, fields = given(options), {f.name: f for _, f in config.fields()}
+    for text in options.set:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name not in fields:
             known = ", ".join(sorted(fields))
             raise ValueError(f"--set {text}: NAME=VALUE is needed, with one of {known}")
-        numbers = {**numbers, name: parse_value(type(fields[name].default), name, value.strip())}
+        try:
+            numbers[name] = _value(type(fields[name].default), value.strip())
+        except ValueError as error:
+            raise ValueError(f"{option(name)}: {error}") from None
     return config.replaced(numbers)
 
 
-def _parameter(f: dataclasses.Field[Any]) -> inspect.Parameter:
-    """The option of a field, for typer."""
-    kind: Any = type(f.default) if type(f.default) in (bool, int, float) else str
-    names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
-    option_info = typer.Option(*names, help=f.metadata["text"], rich_help_panel=PANEL, show_default=False)
-    annotation = Annotated[kind | None, option_info]
-    return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def parse_value(kind: type, name: str, text: str) -> Any:
+def _value(kind: type, text: str) -> Any:
     """The value of an option from its text; a ValueError that says what is needed."""
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError(f"{option(name)} {text}: true or false is needed")
+            raise ValueError(f"true or false is needed, got {text!r:.24}")
         return text.lower() == "true"
     try:
         return tuple(map(_number, text.split(","))) if kind is tuple else kind(text)
     except ValueError:
-        needed = "numbers separated by commas, like 1,2,4," if kind is tuple else f"a number ({kind.__name__})"
-        raise ValueError(f"{option(name)} {text!r}: {needed} is needed") from None
+        needed = "numbers with commas between, like 1,2,4, are" if kind is tuple else f"a number ({kind.__name__}) is"
+        raise ValueError(f"{needed} needed, got {text!r:.24}") from None
 
 
 def _number(text: str) -> float:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 from contextlib import suppress
 from importlib import import_module
 
-import typer
-
 from posenc.lab.console import FailedJobsError, StoppedByUserError
 from posenc.lab.run import joint
+from posenc_cli.parsing import Parser
 
 BAD_INPUT, FAILED = 2, 1  # exit codes
-MODULES = {  # each with a function NAME_command; loaded when it is asked for
-    "compare": "posenc.lab.compare",
-    "report": "posenc.lab.compare",
-    "tune": "posenc.lab.tune",
-    "cost": "posenc.lab.cost",
-    "export": "posenc.lab.export",
-}
+MODULES = {  # each with NAME_options, which adds options to a parser, and NAME_command; loaded when it is asked for
+    "compare": "posenc.lab.compare", "report": "posenc.lab.compare", "tune": "posenc.lab.tune",
+    "cost": "posenc.lab.cost", "export": "posenc.lab.export",
+}  # fmt: skip
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of one command; its options may stand among the names."""
+    module = import_module(MODULES[name])
+    # The first paragraph of a command's docstring is its summary, which the parser knows.
+    more = inspect.cleandoc(getattr(module, f"{name}_command").__doc__).partition("\n\n")[2]
+    parser = Parser(name, more)
+    getattr(module, f"{name}_options")(parser)
+    return parser
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Whatever is wrong with the input is said on stderr."""
-    command = typer.main.get_command(_app(arguments[0]))
+    name, *words = arguments
     try:
-        typed = shlex.join(["posenc", *arguments])
-        outcome = command.main(args=arguments, prog_name="posenc", standalone_mode=False, obj=typed)
+        options = parser_of(name).parse_intermixed_args(words)
+        getattr(import_module(MODULES[name]), f"{name}_command")(options, shlex.join(["posenc", *arguments]))
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
@@ -36,21 +43,7 @@ def run(arguments: list[str]) -> int:
         return _complain(str(error), FAILED)
     except StoppedByUserError as error:
         return _complain(str(error), error.exit_code, kind="stopped")
-    except Exception as error:
-        # The parser's own errors: typer brings its own copy of click, so they are known by what they offer.
-        text = getattr(error, "format_message", None)
-        if text is None:
-            raise
-        return _complain(text() or "no command is given; posenc --help lists them", BAD_INPUT)
-    return outcome if isinstance(outcome, int) else 0
-
-
-def _app(name: str) -> typer.Typer:
-    """The parser of one command."""
-    app = typer.Typer(name="posenc", add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)  # with it, the command's name stays the first argument
-    app.command(name)(getattr(import_module(MODULES[name]), f"{name}_command"))
-    return app
+    return 0
 
 
 def _complain(text: str, code: int, kind: str = "error") -> int:

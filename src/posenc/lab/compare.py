@@ -6,16 +6,17 @@ with them. So whatever ends a run leaves a report of what is finished.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, with_numbers
+from posenc.lab.cli_options import add_training, chosen, from_one, given
 from posenc.lab.config import Machine, Profile
 from posenc.lab.console import FailedJobsError, plain_console, stoppable
 from posenc.lab.execute.executor import NAMES, Executor, InProcess, Resources, make_executor, map_jobs, started
@@ -42,116 +43,66 @@ from posenc.lab.run.tracking import check_trackers
 from posenc.lab.specs import plugin_names
 from posenc.lab.tasks import TASKS, task_named
 from posenc.lab.tasks.task import Task
+from posenc_cli.parsing import Parser
 
 _MACHINE = {field.name for field in dataclasses.fields(Machine)}  # numbers that belong to no task
 
 
-def _compare(
-    *,
-    context: typer.Context,
-    encodings: Encodings = None,
-    task_name: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            help=f"Task to learn: {', '.join(TASKS)}, or my_module:MyTask. Default: {', '.join(PANELS)}, one "
-            "after the other; with --profile, --data or a number of the profile: text alone.",
-            show_default=False,
-        ),
-    ] = None,
-    chosen_profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            help="quick, standard or full (for a GPU); with text also llama-125m (for eight). Default: quick.",
-            show_default=False,
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Text: python (the default), a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus. "
-            "Images: a folder with a folder of pictures for each class; by default scikit-learn's digits.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the run. Default: posenc-compare/default; of a task posenc-compare/<task>-<profile>, of "
-            "text posenc-compare/<profile>.",
-            show_default=False,
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            help="Training runs of each encoding, each with its own seed. Default: 1 without --task; else the "
-            "profile's, of quick 1 for text, 2 for a generated task and 3 for images.",
-            show_default=False,
-        ),
-    ] = None,
-    classes_from: ClassesFrom = None,
-    workers: Workers = None,
-    executor_name: Annotated[
-        str,
-        typer.Option(
-            "--executor", help=f"Where jobs run: {', '.join(NAMES)}; under torchrun, all ranks train each job together."
-        ),
-    ] = "local",
-    ray_address: Annotated[
-        str | None, typer.Option(help="Ray cluster: auto, HOST:PORT, or local for one on this machine alone.")
-    ] = None,
-    slurm_cluster: Annotated[
-        str | None,
-        typer.Option(help="slurm; local runs the jobs as processes of this machine, debug in this one."),
-    ] = None,
-    slurm_partition: Annotated[str | None, typer.Option(help="Partition of the cluster.")] = None,
-    slurm_timeout: Annotated[
-        int | None, typer.Option(help="Minutes that a job may run before it is queued again.")
-    ] = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Also log every job to wandb or tensorboard; may be given twice. Needs the extra \\[track].",
-            show_default=False,
-        ),
-    ] = None,
-    set_: Settings = None,
-    no_cost: Annotated[bool, typer.Option("--no-cost", hidden=True)] = False,  # of recorded commands; none is measured
-    numbers: dict[str, Any],
-) -> None:
+def compare_options(parser: Parser) -> None:
+    """The options of ``posenc compare``."""
+    add = parser.add_argument
+    add(
+        "--task",
+        help=f"to learn: {', '.join(TASKS)}, or my_module:MyTask (default: {', '.join(PANELS)}, one after the other; "
+        "with --profile, --data or a number of the profile text alone)",
+    )
+    add("--profile", help="quick, standard or full (for a GPU); of text also llama-125m, for eight (default: quick)")
+    add(
+        "--data",
+        help="of text: python (the default), a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus; of "
+        "images: a folder with a folder of pictures for each class (default: scikit-learn's digits)",
+    )
+    text = "of the run (default: posenc-compare/default; of one task posenc-compare/<task>-<profile>)"
+    add("--out", type=Path, metavar="FOLDER", help=text)
+    text = "training runs of each encoding (default: 1 without --task; of text 1, a generated task 2, images 3)"
+    add("--seeds", type=from_one, help=text)
+    text = f"where jobs run: {', '.join(NAMES)} (default: %(default)s); under torchrun all ranks train each job"
+    add("--executor", default="local", help=text)
+    add("--ray-address", help="auto, HOST:PORT, or local for a cluster on this machine alone")
+    add("--slurm-cluster", help="slurm; local runs the jobs as processes of this machine, debug in this one")
+    add("--slurm-partition", help="of the cluster")
+    add("--slurm-timeout", type=from_one, metavar="MINUTES", help="that a job may run before it is queued again")
+    text = "also log every job to wandb or tensorboard; may be given twice, and needs the extra [track]"
+    add("--track", action="append", default=[], help=text)
+    add("--no-cost", action="store_true", help=argparse.SUPPRESS)  # of recorded commands; none is measured
+    add_training(parser, [task_named(name).options for name in TASKS])
+
+
+def compare_command(o: Namespace, command: str) -> None:
     """Train one small model per encoding at a short length, and measure all of them at longer lengths.
 
     By default in three panels: recall and copy, tasks that small models learn in minutes, then a language model of
     text. With --task images: train on a small grid of tokens, and measure shifted and larger images. With a generated
-    task, such as --task passkey: train on short sequences, and test long ones.
-
-    Stop it any way you like: the same command continues where it stopped, and ends with the same numbers.
+    task, such as --task passkey: train on short sequences, and test long ones. Stop it any way you like: the same
+    command continues where it stopped, and ends with the same numbers.
     """
-    if seeds is not None and not 1 <= seeds <= MOST_SEEDS:
-        raise ValueError(f"--seeds {seeds}: a number from 1 to {MOST_SEEDS:,} is needed")
-    names = [*(encodings or ()), *filter(is_module_name, (task_name or "", data or ""))]
-    options = {
-        "ray_address": ray_address, "slurm_cluster": slurm_cluster, "slurm_partition": slurm_partition,
-        "slurm_timeout": slurm_timeout,
-    }  # fmt: skip
-    values = {name: value for name, value in options.items() if value is not None}
-    with allow_imports(ImportAllowlist(frozenset(plugin_names(names)), classes_from or Path())), stoppable(context.obj):
-        executor = _executor(executor_name, values)
-        of_one_task = task_name or chosen_profile or data or set_ or set(numbers) - _MACHINE
-        trackers, requests = tuple(dict.fromkeys(track or ())), list[RunRequest]()
-        for name in (task_name or "text",) if of_one_task else PANELS:
+    if o.seeds is not None and o.seeds > MOST_SEEDS:
+        raise ValueError(f"--seeds {o.seeds}: at most {MOST_SEEDS:,} are taken")
+    names = [*o.encodings, *filter(is_module_name, (o.task or "", o.data or ""))]
+    of_executors = ("ray_address", "slurm_cluster", "slurm_partition", "slurm_timeout")
+    values = {name: value for name in of_executors if (value := getattr(o, name)) is not None}
+    with allow_imports(ImportAllowlist(frozenset(plugin_names(names)), o.classes_from)), stoppable(command):
+        executor = _executor(o.executor, values)
+        of_one_task = o.task or o.profile or o.data or o.set or given(o).keys() - _MACHINE
+        trackers, requests = tuple(dict.fromkeys(o.track)), list[RunRequest]()
+        for name in (o.task or "text",) if of_one_task else PANELS:
             task = task_named(name)
-            profile = profile_of(task, chosen_profile or "quick", encodings or (), seeds if of_one_task else seeds or 1)
-            profile = dataclasses.replace(profile, config=chosen(numbers, set_ or (), profile.config))
-            folder = default_folder(name if of_one_task else "", profile.name) if out is None else out
-            source, place = task.source if data is None else data, folder if of_one_task else folder / name
-            requests.append(RunRequest(profile, source, place, context.obj, executor.elsewhere, trackers))
-        compare(requests, folder, executor, workers, plain_console(quiet=not joint.is_first()))
-
-
-compare_command = with_numbers(_compare, [task_named(name).options for name in TASKS])
+            profile = profile_of(task, o.profile or "quick", o.encodings, o.seeds if of_one_task else o.seeds or 1)
+            profile = dataclasses.replace(profile, config=chosen(o, profile.config))
+            folder = default_folder(name if of_one_task else "", profile.name) if o.out is None else o.out
+            source, place = task.source if o.data is None else o.data, folder if of_one_task else folder / name
+            requests.append(RunRequest(profile, source, place, command, executor.elsewhere, trackers))
+        compare(requests, folder, executor, o.workers, plain_console(quiet=not joint.is_first()))
 
 
 def _executor(name: str, options: dict[str, Any]) -> Executor:
@@ -278,26 +229,22 @@ def _runs(folders: Sequence[Path]) -> list[Run]:
     return [run for run in runs if not run.records.empty]
 
 
-def report_command(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Folders of posenc compare; several are compared on one page. What belongs into one table is run into "
-            "one folder.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder to write the report to. Default: the run's folder; for several runs, posenc-report.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Write the report of one run again, or of several runs together."""
-    runs = read_runs(folders)
-    report(runs, out or (folders[0] if len(folders) == 1 else Path("posenc-report")), plain_console())
+def report_options(parser: Parser) -> None:
+    """The options of ``posenc report``."""
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="FOLDER", help="of posenc compare; several are compared on one page"
+    )
+    text = "to write the report to (default: the run's folder; for several runs, posenc-report)"
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=text)
+
+
+def report_command(o: Namespace, command: str) -> None:
+    """Write the report of one run again, or of several runs together.
+
+    What belongs into one table is run into one folder.
+    """
+    runs = read_runs(o.folders)
+    report(runs, o.out or (o.folders[0] if len(o.folders) == 1 else Path("posenc-report")), plain_console())
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -307,9 +254,9 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         ValueError: naming a folder with nothing to report, or a file that posenc did not write.
     """
     runs = list[Run]()
-    for given in dict.fromkeys(folders):
-        panels = [given / name for name in PANELS if (given / name / FILE).is_file()]
-        for folder in [given] if (given / FILE).is_file() or not panels else panels:
+    for typed in dict.fromkeys(folders):
+        panels = [typed / name for name in PANELS if (typed / name / FILE).is_file()]
+        for folder in [typed] if (typed / FILE).is_file() or not panels else panels:
             runs.append(read_run(folder))
             if runs[-1].records.empty:
                 raise ValueError(f"{folder}: no job is finished yet, so there is nothing to report")

@@ -18,19 +18,19 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 from torch import Tensor, nn
 
 from posenc.attend import attention, explain_backend
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding
-from posenc.lab.cli_options import ClassesFrom
+from posenc.lab.cli_options import add_classes_from, from_one
 from posenc.lab.console import plain_console, stoppable
 from posenc.lab.files import write_atomically, write_json
 from posenc.lab.plugins import ImportAllowlist, allow_imports
@@ -38,6 +38,7 @@ from posenc.lab.report.tables import TextTable, markdown, terminal
 from posenc.lab.run.machine import describe_machine, describe_versions, device_of
 from posenc.lab.specs import Shape, build_encodings, encoding_names, entry_of, is_schedule, plugin_names
 from posenc.layers import KVCache, SelfAttention
+from posenc_cli.parsing import Parser
 
 FORMAT = "posenc-cost/3"
 NOPE = "nope"
@@ -66,55 +67,58 @@ class Conditions:
     rounds: int
 
 
-def cost_command(
-    context: typer.Context,
-    encodings: Annotated[
-        list[str] | None,
-        typer.Argument(help="Encodings, mixes like rope+alibi, and scalings like yarn. Default: thirteen methods."),
-    ] = None,
-    length: Annotated[int, typer.Option(help="Tokens.", min=1)] = 4096,
-    batch: Annotated[int, typer.Option(help="Sequences in a batch.", min=1)] = 1,
-    heads: Annotated[int, typer.Option(help="Attention heads.", min=1)] = 8,
-    kv_heads: Annotated[int | None, typer.Option(help="Heads of keys and values. Default: as many.", min=1)] = None,
-    head_dim: Annotated[int, typer.Option(help="Channels of a head.", min=1)] = 64,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    threads: Annotated[int, typer.Option(help="Processor threads.", min=1)] = 1,
-    rounds: Annotated[int, typer.Option(help="Rounds that medians are taken over.", min=1)] = 7,
-    classes_from: ClassesFrom = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for cost.json and cost.md. Default: print only.", show_default=False)
-    ] = None,
-) -> None:
-    """Measure what encodings and scalings cost: milliseconds of encoding, attention and in total, and cache bytes."""
-    if precision not in ("float32", "bfloat16", "float16"):
-        raise ValueError(f"--precision {precision}: float32, bfloat16 or float16 is needed")
-    if heads % (kv_heads or heads):
-        raise ValueError(f"--kv-heads {kv_heads}: --heads {heads} must be a multiple of it")
-    dtype = getattr(torch, precision)
-    conditions = Conditions(batch, length, heads, kv_heads or heads, head_dim, device_of(device), dtype, rounds)
-    names, console = list(encodings or DEFAULT), plain_console()
-    with allow_imports(ImportAllowlist(frozenset(plugin_names(names)), classes_from or Path())), stoppable(context.obj):
+def cost_options(parser: Parser) -> None:
+    """The options of ``posenc cost``."""
+    add = parser.add_argument
+    text = "a name, a mix like rope+alibi, or a scaling like yarn (default: thirteen methods)"
+    add("encodings", nargs="*", metavar="ENCODING", help=text)
+    for name, default, text in (
+        ("--length", 4096, "tokens"), ("--batch", 1, "sequences in a batch"), ("--heads", 8, "attention heads"),
+        ("--head-dim", 64, "channels of a head"), ("--threads", 1, "processor threads"),
+        ("--rounds", 7, "rounds that medians are taken over"),
+    ):  # fmt: skip
+        add(name, type=from_one, default=default, help=f"{text} (default: %(default)s)")
+    add("--kv-heads", type=from_one, help="heads of keys and values (default: as many)")
+    add("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+    precisions = ("float32", "bfloat16", "float16")
+    add("--precision", choices=precisions, default="float32", help="default: %(default)s")
+    add_classes_from(parser)
+    add("--out", type=Path, metavar="FOLDER", help="for cost.json and cost.md (default: print only)")
+
+
+def cost_command(o: Namespace, command: str) -> None:
+    """Measure what encodings and scalings cost: milliseconds of encoding, attention and in total, and cache bytes.
+
+    One layer without its projections, all methods in interleaved rounds in one process.
+    """
+    if o.heads % (o.kv_heads or o.heads):
+        raise ValueError(f"--kv-heads {o.kv_heads}: --heads {o.heads} must be a multiple of it")
+    conditions = Conditions(
+        o.batch, o.length, o.heads, o.kv_heads or o.heads, o.head_dim, device_of(o.device), getattr(torch, o.precision),
+        o.rounds,
+    )  # fmt: skip
+    names, console = list(o.encodings or DEFAULT), plain_console()
+    with allow_imports(ImportAllowlist(frozenset(plugin_names(names)), o.classes_from)), stoppable(command):
         before = torch.get_num_threads()
-        torch.set_num_threads(threads)
+        torch.set_num_threads(o.threads)
         try:
-            with console.status(f"Measuring {len(names)} methods at {length:,} tokens …"):
+            with console.status(f"Measuring {len(names)} methods at {o.length:,} tokens …"):
                 costs = measure(names, conditions)
         finally:
             torch.set_num_threads(before)
-    words = {**vars(conditions), "dtype": precision, "threads": threads}
+    words = {**vars(conditions), "dtype": o.precision, "threads": o.threads}
     console.print(terminal(table_of(costs)))
     console.print(SENTENCE.format(**words), style="dim")
-    if out is not None:
+    if o.out is not None:
         record = {
             "format": FORMAT, "conditions": words, "costs": costs,
             "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else [], "versions": describe_versions(),
-            "machine": describe_machine(conditions.device), "command": context.obj,
+            "machine": describe_machine(conditions.device), "command": command,
         }  # fmt: skip
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "cost.json", record)
-        write_atomically(out / "cost.md", page(record).encode())
-        console.print(f"\nWritten to {out}: cost.json, cost.md")
+        o.out.mkdir(parents=True, exist_ok=True)
+        write_json(o.out / "cost.json", record)
+        write_atomically(o.out / "cost.md", page(record).encode())
+        console.print(f"\nWritten to {o.out}: cost.json, cost.md")
 
 
 class Layer:

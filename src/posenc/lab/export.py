@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import typer
 from torch import Tensor
 
 import posenc
 from posenc.catalogue import encoding_info
+from posenc.lab.console import plain_console
 from posenc.lab.data.corpus import TOKENIZER
 from posenc.lab.decoder import Decoder
 from posenc.lab.run.folder import FILE as RUN
@@ -21,6 +21,7 @@ from posenc.lab.run.run_job import data_of
 from posenc.lab.run.train import read_checkpoint
 from posenc.lab.specs import normalize_spec
 from posenc.lab.tasks import task_named
+from posenc_cli.parsing import Parser
 
 _RENAMED = (  # of the lab's decoder, in the words of Llama; encodings get the numbers of their lines
     (r"embed\.", "embed_tokens."),
@@ -34,18 +35,20 @@ _RENAMED = (  # of the lab's decoder, in the words of Llama; encodings get the n
 )
 
 
-def export_command(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run of posenc compare, or of one of its jobs.")],
-    to: Annotated[Path, typer.Option("--to", help="Folder to write; it must not exist yet, or be empty.")],
-    spec: Annotated[
-        str | None, typer.Option(help="Which encoding of the run, as compare names it.", show_default=False)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Which of its seeds.", show_default=False)] = None,
-) -> None:
+def export_options(parser: Parser) -> None:
+    """The options of ``posenc export``."""
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="of a run of posenc compare, or of one of its jobs")
+    add("--to", type=Path, metavar="FOLDER", required=True, help="to write; it must not exist yet, or be empty")
+    add("--spec", help="which encoding of the run, as compare names it")
+    add("--seed", type=int, help="which of its seeds")
+
+
+def export_command(o: Namespace, command: str) -> None:
     """Write a model that compare has trained on text as a folder for transformers, with its tokenizer."""
     from posenc.hf.modeling import export as hf  # of another extra, which a worker that reads this module may lack
 
-    path = find_job(folder, spec, seed)
+    path = find_job(o.folder, o.spec, o.seed)
     job, (decoder, tokenizer) = read_job(path), load_model(path)
     m, length = job.config.model, job.config.training.train_length
     config = hf.PosencConfig(
@@ -56,8 +59,9 @@ def export_command(
     with torch.no_grad():
         model = hf.from_parameters(config, dict(renamed(decoder, job.spec)))
         tokens = torch.randint(config.vocab_size, (4, length), generator=torch.Generator().manual_seed(0))
-        difference = hf.write_folder(model, to, tokens=tokens, logits=decoder(tokens), tokenizer=tokenizer)
-    typer.echo(f"{to}: {job.spec}, seed {job.seed}; read back, its logits differ from the lab's by {difference:.1e}.")
+        difference = hf.write_folder(model, o.to, tokens=tokens, logits=decoder(tokens), tokenizer=tokenizer)
+    text = f"{o.to}: {job.spec}, seed {job.seed}; read back, its logits differ from the lab's by {difference:.1e}."
+    plain_console().print(text)
 
 
 def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:

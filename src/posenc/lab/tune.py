@@ -17,13 +17,13 @@ import dataclasses
 import itertools
 import json
 import math
+from argparse import Namespace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-import typer
 
-from posenc.lab.cli_options import ClassesFrom, Encodings, Settings, Workers, chosen, parse_value, with_numbers
+from posenc.lab.cli_options import add_training, chosen, reading
 from posenc.lab.compare import profile_of
 from posenc.lab.console import plain_console, stoppable
 from posenc.lab.execute.executor import Resources, make_executor, map_jobs, started
@@ -47,48 +47,43 @@ from posenc.lab.run.planning import PreparedRun, RunRequest, default_folder, pre
 from posenc.lab.run.progress import Display
 from posenc.lab.specs import build_for_inspection, plugin_names
 from posenc.lab.tasks import TASKS, task_named
+from posenc_cli.parsing import Parser
 
 FOLDER, SEEDS = "tune", 2
-RATES = "1.414,2,2.828,4,5.657"  # times the profile's rate
+RATES = (1.414, 2, 2.828, 4, 5.657)  # times the profile's rate
 OWN_RATES = (10**-0.5, 1.0, 10**0.5)  # times the encoding's own rate
 
 
-def _tune(
-    *,
-    context: typer.Context,
-    encodings: Encodings = None,
-    task_name: Annotated[str, typer.Option("--task", help="As in compare; not images.")] = "text",
-    chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
-    data: Annotated[str | None, typer.Option(help="As in compare.", show_default=False)] = None,
-    rates: Annotated[str, typer.Option(help="Common rates to try, as factors of the profile's.")] = RATES,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run, by default the one of compare.", show_default=False)
-    ] = None,
-    classes_from: ClassesFrom = None,
-    workers: Workers = None,
-    set_: Settings = None,
-    numbers: dict[str, Any],
-) -> None:
+def tune_options(parser: Parser) -> None:
+    """The options of ``posenc tune``."""
+    add = parser.add_argument
+    add("--task", default="text", help="as in compare; not images (default: %(default)s)")
+    add("--profile", default="quick", help="quick, standard or full (default: %(default)s)")
+    add("--data", help="as in compare")
+    rates = ",".join(f"{rate:g}" for rate in RATES)
+    text = f"common rates to try, as factors of the profile's (default: {rates})"
+    add("--rates", default=RATES, type=reading(tuple), help=text)
+    add("--out", type=Path, metavar="FOLDER", help="of the run (default: the one of compare)")
+    add_training(parser, [task_named(name).options for name in TASKS])
+
+
+def tune_command(o: Namespace, command: str) -> None:
     """Find learning rates for each encoding, and write them where compare reads them: tuned.json in the run's folder.
 
     Give the numbers that compare will be given. All encodings are tried with one table: 5 common rates and, where an
     encoding has parameters, 3 rates of their own with each; two seeds. That is 10 or 30 trainings of each encoding.
     What compare scores is never looked at. Stop it any way you like: the same command goes on.
     """
-    table = tuple(map(float, parse_value(tuple, "rates", rates)))  # as tuned.json and job.json have them
+    table = tuple(map(float, o.rates))  # as tuned.json and job.json have them
     if any(not rate > 0 for rate in table):
-        raise ValueError(f"--rates {rates}: factors above 0 are needed")
-    typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
-    with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
-        task = task_named(task_name)
-        profile = profile_of(task, chosen_profile, encodings or (), None)
-        profile = dataclasses.replace(profile, config=chosen(numbers, set_ or (), profile.config))
-        folder = default_folder(task_name, profile.name) if out is None else out
-        request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
-        tune(request, table, workers)
-
-
-tune_command = with_numbers(_tune, [task_named(name).options for name in TASKS])
+        raise ValueError(f"--rates {','.join(map(str, table))}: factors above 0 are needed")
+    typed = plugin_names([*o.encodings, *filter(is_plugin, (o.task,))])
+    with allow_imports(ImportAllowlist(frozenset(typed), o.classes_from)), stoppable(command):
+        task = task_named(o.task)
+        profile = profile_of(task, o.profile, o.encodings, None)
+        profile = dataclasses.replace(profile, config=chosen(o, profile.config))
+        folder = default_folder(o.task, profile.name) if o.out is None else o.out
+        tune(RunRequest(profile, task.source if o.data is None else o.data, folder, command), table, o.workers)
 
 
 def tune(request: RunRequest, rates: tuple[float, ...], workers: int | None) -> dict[str, Factors]:
