@@ -88,7 +88,7 @@ def test_a_job_that_dies_repeatedly_without_a_new_checkpoint_has_failed(tmp_path
         (f"raise SystemExit({STOPPED})", "", "killed by signal 15"),
         (f"raise SystemExit({BAD_INPUT})", "error: something is wrong\n", "something is wrong"),
         (f"raise SystemExit({UNWRITABLE})", "", "cannot write in .*: is the disk full?"),
-        (f"raise SystemExit({UNWRITABLE})", "error: cannot write x: full\n", "cannot write x: full"),
+        (f"raise SystemExit({UNWRITABLE})", "error: x: cannot be written: full\n", "x: cannot be written: full"),
     ],
 )  # fmt: skip
 def test_the_error_says_how_a_process_ended(tmp_path: Path, code: str, log: str, error: str) -> None:

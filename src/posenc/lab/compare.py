@@ -166,7 +166,7 @@ def _check_panels(requests: Sequence[RunRequest], out: Path) -> None:
     for request in requests:
         checked(request, processes=joint.ranks())
     begun = [request.out for request in requests if (request.out / FILE).is_file()]
-    if out.is_dir() and any(out.iterdir()) and not begun:
+    if out.is_dir() and any(entry.name[0] != "." for entry in out.iterdir()) and not begun:
         held = "holds a run of one task" if (out / FILE).is_file() else "is not empty and holds no run"
         raise ValueError(f"--out {out}: the folder {held}; choose another one, or name a --task")
 

@@ -6,16 +6,14 @@ A record is declared where it is written, as a dataclass or a TypedDict, and pyd
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from posenc import input_files
+from posenc.hf import atomic_write
 
 T = TypeVar("T")
 MOST_BYTES = 2**26  # of a record; what is written is far below
@@ -26,39 +24,13 @@ _MIX = rf"{_NAME}(?:\+{_NAME})*(?:@[0-9]{{1,9}})?"
 _SPEC = re.compile(rf"{_MIX}(?:/{_MIX}:[0-9]{{1,9}})*")
 
 
-class UnwritableError(OSError):
-    """A file that could not be written, by name; what there was before is as it was."""
-
-
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file next to ``path``, flush it to the disk, and put it in its place in one step.
+    """Write a file that is complete at its path or not there at all; what was there before stays until then.
 
     Raises:
-        UnwritableError: naming ``path``; what was there before is as it was.
+        UnwritableError: naming ``path``.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with naming(path):
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)  # noqa: PTH105  (the system call is the point)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let an error of the system say which file could not be written; the error of a full disk names none."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, UnwritableError):
-            raise
-        named = UnwritableError(f"cannot write {path}: {error.strerror or error}")
-        named.errno = error.errno
-        raise named from error
+    atomic_write.write_atomically(path, lambda temporary: temporary.write_bytes(content), replace=True)
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

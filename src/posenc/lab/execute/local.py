@@ -21,8 +21,8 @@ from threading import Thread
 import torch
 
 import posenc
+from posenc.hf.atomic_write import UnwritableError
 from posenc.lab.execute.executor import DiedError, Executor, Resources, last_line, run_work, thread_variables
-from posenc.lab.files import UnwritableError
 from posenc.lab.plugins import ImportAllowlist
 from posenc.lab.run.job import Work
 from posenc.lab.run.train import StoppedError
@@ -107,7 +107,7 @@ def _error(work: Work, code: int) -> Exception:
             f"killed by signal {number}" + (", perhaps for lack of memory" if number == signal.SIGKILL else "")
         )
     reason = last_line(work.folder / "log.txt").removeprefix("error: ")
-    if code == UNWRITABLE and "cannot write" not in reason:  # the log could not be written either
+    if code == UNWRITABLE and "cannot be written" not in reason:  # the log could not be written either
         reason = f"cannot write in {work.folder}: is the disk full?"
     return RuntimeError(reason)
 

@@ -193,7 +193,7 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
         commands = dict.fromkeys([*before.command.splitlines(), run.command])
         both = {name: _joined(before.versions.get(name), text) for name, text in versions.items()}
         run = dataclasses.replace(run, command="\n".join(commands), versions=both)
-    elif any(entry.name not in TUNING_OUTPUTS for entry in request.out.iterdir()):
+    elif any(entry.name not in TUNING_OUTPUTS and entry.name[0] != "." for entry in request.out.iterdir()):
         raise ValueError(
             f"--out {request.out}: the folder is not empty and holds no run of {FORMAT}; choose another one"
         )

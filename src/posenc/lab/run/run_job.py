@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -80,8 +81,8 @@ def run_job(
     try:
         if lock:
             lock.acquire(timeout=lock_seconds)
-            for left in folder.glob(".*.tmp"):  # by a worker that was killed while it wrote
-                left.unlink(missing_ok=True)
+            for left in folder.glob(".*/"):  # by a worker that was killed while it wrote
+                shutil.rmtree(left, ignore_errors=True)
         if read_results(folder, job) is None:
             tracker = JobTracker(trackers if first else (), job, folder.parent.parent)
             try:
