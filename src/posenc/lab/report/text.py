@@ -200,7 +200,7 @@ def caveats(run: Run, table: Table) -> list[str]:
     single = [] if run.pretrained else [row for row in rows if row.learned_share.seeds == 1]
     if single and len(single) == len(rows):
         lines.append(
-            "One seed: the intervals cover texts, not trainings; another training of the same encoding may differ."
+            "One seed: the intervals (±) cover texts, not trainings; another training of the same encoding may differ."
         )
     elif single:
         lines.append(f"One seed only, so that intervals cover texts, not trainings: {_specs(single)}.")
