@@ -231,8 +231,12 @@ PLANTED: list[tuple[Kind, list[Fault]]] = [
 ]  # fmt: skip
 
 
+def _named(value: Kind | list[Fault]) -> str:
+    return str(value) if isinstance(value, Kind) else "+".join(fault.__name__.strip("_") for fault in value)
+
+
 @kernels
-@pytest.mark.parametrize(("kind", "planted"), PLANTED, ids=str)
+@pytest.mark.parametrize(("kind", "planted"), PLANTED, ids=_named)
 def test_checks_tell_right_from_wrong(kind: Kind, planted: list[Fault], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "SIZES", ((2, 4, 2, 20, 100), (1, 2, 1, 25, 31)))
     monkeypatch.setattr(guard, "FEW_SIZES", guard.SIZES)

@@ -46,12 +46,13 @@ def export_options(parser: Parser) -> None:
 
 def export_command(o: Namespace, command: str) -> None:
     """Write a model that compare has trained on text as a folder for transformers, with its tokenizer."""
-    from posenc.hf.modeling import export as hf  # of another extra, which a worker that reads this module may lack
+    from posenc.hf.modeling import PosencConfig  # of another extra, which a worker that reads this module may lack
+    from posenc.hf.modeling import export as hf
 
     path = find_job(o.folder, o.spec, o.seed)
     job, (decoder, tokenizer) = read_job(path), load_model(path)
     m, length = job.config.model, job.config.training.train_length
-    config = hf.PosencConfig(
+    config = PosencConfig(
         vocab_size=len(decoder.embed.weight), hidden_size=m.dim, intermediate_size=m.hidden, num_hidden_layers=m.layers,
         num_attention_heads=m.heads, encodings=job.spec, train_length=length,
         rms_norm_eps=decoder.norm.eps, posenc_version=posenc.__version__,

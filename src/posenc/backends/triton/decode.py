@@ -101,7 +101,7 @@ def _attend_few(
     group = heads // num_kv_heads
     of_row = (0, 0) if row is None else (0 if row.shape[0] == 1 else row.stride(0), row.stride(1))
     of_gates = (0, 0, 0) if gates is None else gates.stride()
-    of_counts = (0,) * 8
+    of_counts: tuple[int, ...] = (0,) * 8
     if table is not None:
         separate = [x for x in (gate_q, gate_k) if x is not None] or [q, k]
         of_counts = (*launch.strides(separate), *table.stride())

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -85,7 +85,8 @@ class Baselines:
     unigram: float  # entropy of single tokens
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True)
+class Share:
     """How many of the trainings of a row reached something."""
 
     count: int
