@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from posenc.arguments import one_line
-from posenc.hf import read_rope
+from posenc.hf import explain, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS
@@ -252,8 +252,11 @@ def test_latent_kinds_of_layers_have_bases_and_widths_of_their_own() -> None:
         "per_layer_config": {str(n): {"head_dim": 256, "qk_rope_head_dim": 32} for n in (2, 3, 4, 6, 7)},
         "rope_parameters": {"indexed_attention": {**block, "rope_theta": 8e7}, SLIDING: {**block, "rope_theta": 4e4}},
     }  # fmt: skip
-    for config, width in ((released, 64), (saved, 32)):
+    wider = {**released, "swa_head_dim": 192, "swa_qk_nope_head_dim": 96}
+    for config, width, unrotated in ((released, 64, 192), (saved, 32, 128), (wider, 96, 96),
+                                     ({**wider, "swa_head_dim": 144, "swa_qk_rope_head_dim": 48}, 48, 96)):  # fmt: skip
         read = read_rope(config)
+        assert explain(read).facts["layers"][SLIDING]["head_width"] == width + unrotated
         ropes = {kind: text_rope(rope) for kind, rope in read.rotations.items() if rope is not None}
         assert {kind: (rope.base, rope.rotary_dim, rope.layout) for kind, rope in ropes.items()} == {
             "indexed_attention": (8e7, 64, "interleaved"), SLIDING: (4e4, width, "interleaved"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.families import FAMILIES, Family, RotationRules, family_of
-from posenc.hf.families.family import FULL, SLIDING
+from posenc.hf.families.family import FULL, SLIDING, KindKeys
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config, dotted
@@ -206,7 +206,7 @@ def head_words(text_config: TextConfig, kind: str, override: int | None) -> str:
 def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
     by_kind = {"per_layer_config", "global_head_dim"} & text_config.config.keys()
-    if by_kind or text_config.rotation.full_head_dim is not None:
+    if by_kind or text_config.rotation.full_head_dim is not None or _own_latent(text_config, kind):
         kind_width = _own_width(text_config, kind)
         if kind_width is not None:
             return kind_width
@@ -223,7 +223,43 @@ def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
 def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
     """The width of one kind of layers where it has its own, as full attention in Gemma 4."""
     config = text_config.config
-    overrides, types = config.get("per_layer_config"), layer_types(text_config)
+    key = "qk_rope_head_dim" if text_config.rotation.latent else "head_dim"
+    if (given := _of_layers(text_config, kind, key)) is not None:
+        return given
+    if own := _own_latent(text_config, kind):
+        name = f"{own.prefix}{key}"
+        if text_config.get(name) is not None:
+            return text_config.key_path(name), text_config[name]
+        head, unrotated = f"{own.prefix}head_dim", f"{own.prefix}qk_nope_head_dim"
+        channels = count_at(text_config, head, CHANNELS) or own.head_dim
+        return f"{head} - {unrotated}", channels - (count_at(text_config, unrotated, CHANNELS) or own.unrotated)
+    wide = text_config.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
+    if kind != FULL or not wide or "per_layer_config" in config:  # then the code looks at no other key
+        return None
+    return text_config.key_path("global_head_dim"), config.get("global_head_dim", text_config.rotation.full_head_dim)
+
+
+def _own_latent(text_config: TextConfig, kind: str) -> KindKeys | None:
+    """The keys of a kind whose latent attention has widths of its own, where ``per_layer_config`` does not say them."""
+    keys = text_config.rotation.kinds.get(kind)
+    return keys if keys is not None and keys.prefix and text_config.get("per_layer_config") is None else None
+
+
+def unrotated_width(text_config: TextConfig, kind: str) -> int:
+    """Channels of a head of latent attention that are not rotated; 0 where nothing says so, and elsewhere."""
+    if not text_config.rotation.latent:
+        return 0
+    key = "qk_nope_head_dim"
+    if (given := _of_layers(text_config, kind, key)) is not None:
+        return given[1] if is_count(given[1], CHANNELS) else 0
+    if own := _own_latent(text_config, kind):
+        return count_at(text_config, f"{own.prefix}{key}", CHANNELS) or own.unrotated
+    return text_config[key] if is_count(text_config.get(key)) else 0
+
+
+def _of_layers(text_config: TextConfig, kind: str, key: str) -> tuple[str, Any] | None:
+    """The value of a key in ``per_layer_config`` for the first layer of a kind that has it, and where it stands."""
+    overrides, types = text_config.config.get("per_layer_config"), layer_types(text_config)
     if overrides is not None and not isinstance(overrides, dict):
         text = f"must be an object of layers by their number, or null, found {shown(overrides)}"
         raise ValueError(f"{text_config.key_path('per_layer_config')} {text}")
@@ -232,13 +268,9 @@ def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
         if layer is not None and not isinstance(layer, dict):
             raise ValueError(f"{place} must be an object or null, found {shown(layer)}")
         number = int(index) if str(index).isdecimal() and len(str(index)) <= len(str(LAYERS)) else LAYERS
-        key = "qk_rope_head_dim" if text_config.rotation.latent else "head_dim"
         if number < len(types) and types[number] == kind and layer and layer.get(key) is not None:
             return f"{place}.{key}", layer[key]
-    wide = text_config.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
-    if kind != FULL or not wide or "per_layer_config" in config:  # then the code looks at no other key
-        return None
-    return text_config.key_path("global_head_dim"), config.get("global_head_dim", text_config.rotation.full_head_dim)
+    return None
 
 
 def _quotient(text_config: TextConfig) -> tuple[str, int | None]:

@@ -26,9 +26,9 @@ from posenc.hf.config.parse import Convention
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, rotates, rotates_nothing, text_rope
-from posenc.hf.config.text_config import TextConfig, count_at
+from posenc.hf.config.text_config import TextConfig, count_at, unrotated_width
 from posenc.hf.families.family import CHUNKED, CROSS, SLIDING
-from posenc.hf.limits import LAYERS, is_count
+from posenc.hf.limits import LAYERS
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
 
@@ -283,11 +283,10 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
     waves, scaled = ([2 * math.pi / of[pair] for pair in rotating] for of in (unscaled, theta))
     gain = float(spectrum.gain)
-    unrotated = config.facts.text.get("qk_nope_head_dim") if config.facts.text.rotation.latent else 0
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
-        "head_width": rope.head_dim + (unrotated if is_count(unrotated) else 0),
+        "head_width": rope.head_dim + unrotated_width(config.facts.text, kind),
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
         "rotating_pairs": len(waves),

@@ -172,11 +172,16 @@ class KindKeys(NamedTuple):
         theta_key: key of the base, outside the block.
         base: default of that key.
         scaled: whether ``rope_scaling`` applies to this kind.
+        prefix: of the keys of widths that latent attention of this kind has of its own.
+        head_dim, unrotated: defaults of ``head_dim`` and ``qk_nope_head_dim`` under that prefix; the rest is rotated.
     """
 
     theta_key: str
     base: float
     scaled: bool
+    prefix: str = ""
+    head_dim: int = 0
+    unrotated: int = 0
 
 
 class DynamicKeys(NamedTuple):

@@ -92,7 +92,7 @@ MULTIMODAL: dict[str, Family] = {
             latent=True,
             kinds={
                 INDEXED: KindKeys("rope_theta", 8e7, scaled=True),
-                SLIDING: KindKeys("swa_rope_theta", 5e4, scaled=True),
+                SLIDING: KindKeys("swa_rope_theta", 5e4, scaled=True, prefix="swa_", head_dim=256, unrotated=192),
             },
         ),
         layers=LayerPattern(
