@@ -18,7 +18,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import posenc_cli
 from posenc.hf.attach import attach, detach, load
 from posenc.hf.attach.other_positions import is_off, position_table
+from posenc.hf.evaluate.attachment import attach_and_measure
 from tests.hf.attach.smallest import built, calls_agree, loss_falls, move, randomize, tokens
+from tests.hf.extend.extended import saved, small
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 SIZES = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -186,6 +188,23 @@ def test_what_would_fail_in_a_forward_is_refused_at_once(name: str) -> None:
     assert model.config._attn_implementation == implementation
     assert not any(hasattr(module, "posenc") for module in model.modules())
     assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(tmp_path / "model", small())
+    (tmp_path / "text").write_text("the position of a token, and its distance from another, " * 60)
+    options = ["--measure", "--text", str(tmp_path / "text"), "--windows", "3"]
+    command = ["attach", str(tmp_path / "model"), "fox", "--out", str(tmp_path / "new"), *options]
+    assert posenc_cli.run(command) == 0
+    assert "At 64 tokens, over 3 windows" in capsys.readouterr().out
+    assert load(tmp_path / "new") is not None
+    cost = attach_and_measure(tmp_path / "model", "own", tmp_path / "same", text=tmp_path / "text", windows=3)
+    assert cost.new_parameters == 0
+    assert cost.after == pytest.approx(cost.before, abs=1e-4)
+    assert "equivalent" in str(cost)
+    with pytest.raises(ValueError, match="tokens are needed"):
+        attach_and_measure(tmp_path / "model", "own", tmp_path / "third", text=tmp_path / "text", windows=3000)
+    assert not (tmp_path / "third").exists()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "gptj", "falcon, key heads"])

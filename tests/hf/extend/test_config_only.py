@@ -118,6 +118,11 @@ def test_two_steps_are_one() -> None:
     assert (further.documented, further.original) == (None, 32768), "no recipe where the file has it already"
 
 
+def test_a_recipe_of_a_text_model_inside_another_model_is_told() -> None:
+    config = {"model_type": "llava_onevision", "text_config": PUBLISHED["Qwen/Qwen3-8B"]}
+    assert any("llava_onevision" in note for note in extend_config(config, 131072).notes)
+
+
 MODERNBERT = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6, "max_position_embeddings": 8192,
               "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "local_attention": 128,
               "global_attn_every_n_layers": 3}  # fmt: skip

@@ -187,6 +187,12 @@ def test_a_config_class_that_takes_few_rope_types_gets_factors(method: str, tmp_
         assert torch.equal(logits(opened, ids[:, :length]), logits(done.model, ids[:, :length]))
 
 
+def test_a_config_class_that_takes_few_rope_types_has_no_dynamic_ntk() -> None:
+    model = small("phi3", sliding_window=None, original_max_position_embeddings=TRAINED)
+    with pytest.raises(ValueError, match="dynamic"):
+        extend(model, TARGET, "dynamic_ntk", **request())
+
+
 def test_refuses_by_name() -> None:
     late = small()
     late.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}

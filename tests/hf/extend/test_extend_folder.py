@@ -24,7 +24,7 @@ from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.extend import Extension, extend
 from posenc.hf.extend.folder import weight_files
-from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small
+from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,13 @@ def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["model_max_length"] == TRAINED
 
 
+def test_a_search_that_has_no_pieces_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    options = {**request(), "text": text(TARGET + 20), "last": 10}
+    with pytest.raises(ValueError, match="searches need pieces"):
+        extend(small(), TARGET, "longrope", out=tmp_path / "new", **options)
+    assert not (tmp_path / "new.work").exists()
+
+
 @pytest.mark.parametrize("method", ["yarn", "rerope"])
 def test_a_full_disk_leaves_the_measurements_and_nothing_half_written(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,6 +218,16 @@ def test_devices_and_dtypes_that_do_not_exist(options: dict[str, str], says: str
     saved(tmp_path / "model", small())
     with pytest.raises(ValueError, match=says):
         load_causal_lm(tmp_path / "model", **options)  # type: ignore[arg-type]
+
+
+def test_automatic_device_and_device_map(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    saved(tmp_path / "model", small())
+    expected = extend(tmp_path / "model", TARGET, "yarn", **request())
+    ways: list[dict[str, Any]] = [{"device": "auto"}, {"device_map": "auto"}]
+    for options in ways:
+        done = extend(tmp_path / "model", TARGET, "yarn", **request(), **options)
+        assert losses(done) == pytest.approx(losses(expected), abs=1e-4)
 
 
 def test_weights_that_accelerate_offloads(tmp_path: Path) -> None:

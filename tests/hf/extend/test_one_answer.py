@@ -151,6 +151,13 @@ def test_a_factor_that_reaches_the_length_stays() -> None:
     assert plan_extension(config, 262144).start == 131072
 
 
+def test_a_transformer_of_diffusers_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"_class_name": "WanTransformer3DModel", "num_attention_heads": 12, "attention_head_dim": 128}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert posenc_cli.run(["extend", str(tmp_path), "--length", "8192", "--config-only"]) == 2
+    assert "WanTransformer3DModel of diffusers; posenc explain" in capsys.readouterr().err
+
+
 def test_the_base_of_ntk_scaling_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Vicuna with a block that transformers does not have: the base that means the same is in the refusal."""
     vicuna = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 2048, "rope_theta": 1e4}
