@@ -315,7 +315,8 @@ def test_sticks_and_counts_equal_the_definition(seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("seed", range(4, 400, 25))
-def test_a_fault_of_one_percent_is_above_the_bounds_of_float16(seed: int) -> None:
+def test_a_fault_of_a_few_percent_is_above_the_bounds_of_float16(seed: int) -> None:
+    """Bounds are less than 1 % of the largest entry, those of KERPLE's single numbers, whose sums cancel, 1.5 %."""
     told = drawn(seed)
     assert told["dtype"] == torch.float16
     call, leaves, names = call_of(told, "cpu", torch.float64)
@@ -326,4 +327,5 @@ def test_a_fault_of_one_percent_is_above_the_bounds_of_float16(seed: int) -> Non
     for name, expected, bound in zip(["out", *names], right, allowed, strict=True):
         largest = float(expected.detach().abs().max())
         cancels = name == "outer.bias"  # a sum over all dS, of which a sink alone leaves anything
-        assert bound < 0.01 * largest or largest < 1e-2 or cancels, (name, bound / largest)
+        share = 0.015 if name in ("p", "a") else 0.01
+        assert bound < share * largest or largest < 1e-2 or cancels, (name, bound / largest)
