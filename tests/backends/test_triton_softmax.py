@@ -126,10 +126,14 @@ def call_of(told: dict[str, Any], device: str, dtype: torch.dtype) -> tuple[Atte
     x = torch.randn(b, n, 6, generator=generator).to(device, wide)
     k_ids = torch.randint(0, 3, (b, n), generator=generator).sort(-1).values.to(device)
     mask = (torch.rand(b, 1, n, generator=generator) < 0.7).to(device)
+    states: list[Tensor | None] | None = None
+    if t["mode"] == "counts" and t["gates"] == "separate":  # kernels read these keys in the dtype of all others
+        made = [e.token_state(x) if isinstance(e, CoPE) else None for e in encodings]
+        states = [None if s is None else s + (s.to(narrow).to(wide) - s).detach() for s in made]
     call = prepare_call(
-        *tensors, encodings, x=x, causal=t["causal"], window=t["window"], softcap=t["softcap"], scale=t["scale"],
-        dropout=t["dropout"], mask=mask if t["padding"] else None,
-        segments=_documents(k_ids, m) if t["documents"] else None,
+        *tensors, encodings, x=x if states is None else None, token_states=states, causal=t["causal"],
+        window=t["window"], softcap=t["softcap"], scale=t["scale"], dropout=t["dropout"],
+        mask=mask if t["padding"] else None, segments=_documents(k_ids, m) if t["documents"] else None,
     )  # fmt: skip
     if call.dropout is not None:
         call = call.replace(dropout=call.dropout._replace(seed=torch.tensor([7, -3], dtype=torch.int32, device=device)))
