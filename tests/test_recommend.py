@@ -299,7 +299,7 @@ def problems_of_commands(text: str) -> list[str]:
     for command, words_of in commands:
         named = re.findall(r"--[\w-]+", words_of)
         if command == "compare":
-            problems += [o for o in named if o not in ("--task", "--seeds", "--data")]  # of Typer, seen in its help
+            problems += [o for o in named if o not in ("--task", "--seeds", "--data")]  # seen in its help
             specs = [spec for spec in words_of.partition("--")[0].split() if not spec.isupper()]
             problems += [name for spec in specs for name in spec.split("+") if name not in CATALOGUE]
             continue
