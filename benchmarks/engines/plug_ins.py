@@ -88,4 +88,6 @@ def gaps(name: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] not in (["vllm"], ["sglang"]):
+        raise SystemExit("usage: python -m benchmarks.engines.plug_ins vllm|sglang")
     print(json.dumps(gaps(sys.argv[1]), indent=1))

@@ -206,7 +206,7 @@ def head_words(text_config: TextConfig, kind: str, override: int | None) -> str:
 def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
     by_kind = {"per_layer_config", "global_head_dim"} & text_config.config.keys()
-    if by_kind or text_config.rotation.full_head_dim is not None or _own_latent(text_config, kind):
+    if by_kind or text_config.rotation.full_head_dim is not None or kind in text_config.rotation.kinds:
         kind_width = _own_width(text_config, kind)
         if kind_width is not None:
             return kind_width
@@ -246,9 +246,7 @@ def _own_latent(text_config: TextConfig, kind: str) -> KindKeys | None:
 
 
 def unrotated_width(text_config: TextConfig, kind: str) -> int:
-    """Channels of a head of latent attention that are not rotated; 0 where nothing says so, and elsewhere."""
-    if not text_config.rotation.latent:
-        return 0
+    """Channels of a head of latent attention that are not rotated; 0 where nothing says so."""
     key = "qk_nope_head_dim"
     if (given := _of_layers(text_config, kind, key)) is not None:
         return given[1] if is_count(given[1], CHANNELS) else 0

@@ -282,11 +282,12 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     theta, unscaled = spectrum.theta.tolist(), geometric(rope.rotary_dim, rope.base)
     rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
     waves, scaled = ([2 * math.pi / of[pair] for pair in rotating] for of in (unscaled, theta))
-    gain = float(spectrum.gain)
+    gain, text_config = float(spectrum.gain), config.facts.text
+    unrotated = unrotated_width(text_config, kind) if text_config.rotation.latent else 0
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
-        "head_width": rope.head_dim + unrotated_width(config.facts.text, kind),
+        "head_width": rope.head_dim + unrotated,
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
         "rotating_pairs": len(waves),
