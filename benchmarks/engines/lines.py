@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.hf import extend_config, read_rope
-from posenc.hf.config.block_schema import PRESERVED
+from posenc.hf.config.rope_keys import PRESERVED
 from posenc.hf.config.text_config import find_text_config, layers_without_rope, max_length
 from posenc.hf.serving.lines import Serving, serving_lines
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from posenc_cli.parsing import Parser, lengths, tokens
 
-CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.parse.Convention`
+CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.rotation.Convention`
 _WIDEST_HEAD = 2**16  # channels
 _MOST_LAYERS = 4096
 _PATH = "the folder of a checkpoint, a config.json, a GGUF file, or a model of the Hugging Face Hub (org/name)"

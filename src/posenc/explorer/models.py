@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
-from posenc.hf.config.block_schema import ALIASES, FREE, REFUSED_KEYS, TYPES
-from posenc.hf.config.rotation import Rotation, section_keys, text_rope
+from posenc.hf.config.rope_keys import ALIASES, FREE, REFUSED_KEYS, TYPES, section_keys
+from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.explanation.report import ORDERS, has
 from posenc.hf.families import ROTARY, ROTATIONS, Family, RotationRules
 from posenc.hf.sources.load import Config, Source

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from posenc.hf.config.block_schema import RULES, TYPES
+from posenc.hf.config.rope_keys import RULES, TYPES
 from posenc.hf.families import NON_ROTARY, ROTARY
 
 Config = dict[str, Any]

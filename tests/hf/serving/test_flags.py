@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import extend_config, preset, read_rope
-from posenc.hf.config.block_schema import keys_of
+from posenc.hf.config.rope_keys import keys_of
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.agreement import examine_agreement

@@ -29,8 +29,9 @@ from posenc.hf.attach.scaling_methods import remapping_spec, scaled_rope
 from posenc.hf.attach.supported import config_dict, layer_facts, takes_rotation
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
-from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
+from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import find_text_config, length_key
+from posenc.hf.config.write import to_longrope
 from posenc.hf.plan.plan import PLANNED, Plan, Refused, plan_extension, start_of
 from posenc.rotary.rope import RoPE
 

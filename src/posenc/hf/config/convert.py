@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.config.block_schema import FREE, Block
 from posenc.hf.config.facts import check_meaning, misread
-from posenc.hf.config.parse import Layers, Reading
 from posenc.hf.config.rope_config import RopeConfig, check_rotations, check_version, read_rope
-from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
+from posenc.hf.config.rope_keys import FREE, Block
+from posenc.hf.config.rotation import Layers, Reading, Rotation, text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.write import (
     NoOldFormError,
@@ -33,6 +32,7 @@ from posenc.hf.config.write import (
     extended_length,
     keys_in_version,
     meaning,
+    to_longrope,
 )
 from posenc.hf.families import FAMILIES, RotationRules
 from posenc.hf.families.family import FULL

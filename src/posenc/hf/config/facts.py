@@ -35,15 +35,14 @@ from posenc.hf.config.layers import (
     lacks_window,
     layer_kinds,
     softcap_of,
+    temperature_of,
     unread_restriction,
     window_key,
     window_of,
 )
 from posenc.hf.config.non_rotary import DEFAULTS, SchemeFacts, is_posenc_config, position_schemes
-from posenc.hf.config.parse import AS_IT_SAYS, Layers, Reading, rope_of
 from posenc.hf.config.rope_keys import ALL, RopeBlock, find_rope_blocks
-from posenc.hf.config.rotation import Rotation, equivalent, text_rope
-from posenc.hf.config.temperature import temperature_of
+from posenc.hf.config.rotation import AS_IT_SAYS, Layers, Reading, Rotation, equivalent, rope_of, text_rope
 from posenc.hf.config.text_config import (
     WIDTHS,
     TextConfig,

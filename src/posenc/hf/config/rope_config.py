@@ -27,12 +27,20 @@ from typing import TYPE_CHECKING, get_args
 
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.frequencies.rotation import Layout
-from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.facts import ModelFacts, check_meaning
 from posenc.hf.config.non_rotary import SchemeFacts, is_posenc_config
-from posenc.hf.config.parse import AS_IT_SAYS, Convention, Layers, Reading, of_an_engine
-from posenc.hf.config.rope_keys import ALL
-from posenc.hf.config.rotation import Rotation, built, equivalent, scale_frequencies
+from posenc.hf.config.rope_keys import ALL, ENGINES
+from posenc.hf.config.rotation import (
+    AS_IT_SAYS,
+    Convention,
+    Layers,
+    Reading,
+    Rotation,
+    built,
+    equivalent,
+    of_an_engine,
+    scale_frequencies,
+)
 from posenc.hf.config.text_config import (
     TextConfig,
     layer_types,
@@ -276,7 +284,7 @@ def read_rope(
         layout: of the pairs, for a family that is not known, or converted weights.
         convention: whose reading of YaRN's keys: "transformers"; "deepseek" (the softmax factor of mscale_all_dim
             holds in every family); "vllm" (attn_factor, extrapolation_factor, apply_yarn_scaling) and "sglang"
-            (attn_factor, extrapolation_factor), whose own rope types are read as well (`posenc.hf.config.parse`).
+            (attn_factor, extrapolation_factor), whose own rope types are read as well (`posenc.hf.config.rotation`).
         ignore: keys of the block to keep and not to read.
 
     Raises:

@@ -1,34 +1,368 @@
-"""The rotations that a configuration can give, `RoPE` and `MRoPE`: read, compared, and scaled by factors.
+"""The rotations that a configuration gives, `RoPE` and `MRoPE`: read from checked blocks, compared, built.
 
-    mrope_section        pairs that read time, row, column; in Ernie's order row, column, time
-    mrope_interleaved    false: in chunks, one after another; true: dealt out in turn
+    default → None                       linear → PositionInterpolation       dynamic → DynamicNTK
+    yarn → YaRN                          longrope → LongRoPE                  llama3 → Llama3
+    proportional → Proportional          default with another base ← NTKAware      llama3 ← NTKByParts
 
-The weights know the order, so that in a family that has one (`RotationRules.order`) its code decides, whatever the key
-says. Elsewhere the key does. Keys and frequencies are RoPE's own.
+Rope types that transformers does not have, by the scalings that do the same: vLLM's and SGLang's, and ``alpha``.
 
+    ntk                     theta_j / exp(a (j + 1)^b),  a = ln(factor) / pairs^b,  b = mixed_b, or else 1 (vLLM)
+    dynamic with alpha      the frequencies of base · alpha^(d/(d−2)): Hunyuan, in every convention
+    dynamic with factor f   computed once. SGLang: the same with f² − f + 1 for alpha, for f times the length.
+                            vLLM: with f L/M − (f − 1), L max_position_embeddings and M max_trained_positions; M is L
+                            where it is missing, and then nothing changes
+    deepseek_yarn           yarn, where mscale_all_dim is 0 unless it is given
+    deepseek_llama_scaling  the same on rotated q and k; the softmax keeps its scale (vLLM)
+
+Without mixed_b vLLM writes "ntk" as a base factor times larger over factor^(2/d), which is b = 1. SGLang multiplies the
+gain of deepseek_yarn by attn_factor and reads extrapolation_factor; vLLM reads neither.
+Source: transformers 5.23, modeling_hunyuan_v1_dense.py; vLLM 0.33, layers/rotary_embedding (ntk_scaling_rope.py,
+    dynamic_ntk_alpha_rope.py, dynamic_ntk_scaling_rope.py, deepseek_scaling_rope.py); SGLang 0.5.23, its factory.py.
+
+Conventions for YaRN: the gain on rotated q and k, and the factor on the softmax scale; s the factor of the block and
+m(s, a) = 0.1 a ln s + 1:
+
+    transformers   gain: attention_factor; or else m(s, mscale) / m(s, mscale_all_dim); or else m(s, 1)
+                   softmax: m(s, mscale_all_dim)² in families with multi-head latent attention
+    deepseek       gain: the same;  softmax: m(s, mscale_all_dim)² in every family
+    vllm           as transformers; attn_factor, extrapolation_factor and apply_yarn_scaling, which older versions
+                   read, count for nothing
+    sglang         gain: m(s, mscale) / m(s, mscale_all_dim), or else m(s, 1), times attn_factor; softmax: the same
+
+LongRoPE's gain is attention_factor in transformers, or else √(1 + ln s / ln L₀) with the factor s of the block. In vLLM
+and SGLang s is max_position_embeddings over the original length L₀, attention_factor counts for nothing, and
+short_mscale and long_mscale take the gain's place.
+
+Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM 0.33 and SGLang 0.5.23, their
+    layers/rotary_embedding (`posenc.hf.serving.table` has how far their own classes are from transformers).
+    One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers and vLLM, and here; in SGLang one
+    alone does, and 0 counts; DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
+Of M-RoPE the weights know which pairs read time, row and column, so that in a family that has an order
+(`RotationRules.order`) its code decides, whatever mrope_interleaved says; elsewhere the key does.
 Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope.py, which reads mrope_interleaved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from posenc.arguments import one_line
-from posenc.frequencies.host import Chain, Formula, geometric, steps_of
+from posenc.arguments import shown
+from posenc.frequencies.host import Chain, Formula, steps_of
+from posenc.frequencies.interpolation import PositionInterpolation
+from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE, check_factors
-from posenc.frequencies.rotation import MRoPESpec, RoPESpec
-from posenc.hf.config.block_schema import Block
-from posenc.hf.families.family import Order, RotationRules
+from posenc.frequencies.ntk import DynamicNTK, NTKAware
+from posenc.frequencies.proportional import Proportional
+from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
+from posenc.frequencies.yarn import YaRN, mscale_gain
+from posenc.hf.config.rope_keys import (
+    ENGINES,
+    INTERLEAVED,
+    OF_ENGINES,
+    ORIGINAL,
+    RULES,
+    SCALED_FROM,
+    SECTION,
+    SHARES,
+    TRAINED,
+    VLLM,
+    WITH_ALPHA,
+    Block,
+    Path,
+    Problem,
+    RopeBlock,
+    at,
+    problems,
+    shortened,
+)  # fmt: skip
+from posenc.hf.config.text_config import TextConfig, flag_at, head_dim, head_words, length_key
+from posenc.hf.families.family import Order
+from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.limits import TOKENS
+from posenc.hf.sources.load import dotted
 
 if TYPE_CHECKING:
     from posenc.rotary.mrope import MRoPE
     from posenc.rotary.rope import RoPE
 
 Rotation = RoPESpec | MRoPESpec
-KEYS = SECTION, INTERLEAVED = "mrope_section", "mrope_interleaved"
 AXES = ("time", "row", "column")
+Layers = Mapping[str, Rotation | None]  # by kind of layers; None for those that do not rotate
+Convention = Literal["transformers", "deepseek", "vllm", "sglang"]
+LENGTH = "max_length"  # stands for max_position_embeddings, outside the block
+
+# What a missing key of a block means.
+SILENT: Block = {
+    "rope_type": "default", "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "attn_factor": 1.0,
+    "extrapolation_factor": 1.0, "apply_yarn_scaling": True, "partial_rotary_factor": 1.0,
+}  # fmt: skip
+GAINS_OF_THEIR_OWN = ("phimoe",)  # families of transformers that heed short_mscale and long_mscale
+
+
+class Reading(NamedTuple):
+    """How to read a configuration.
+
+    Attributes:
+        head_dim: channels of a head, if the caller knows better.
+        layout: of the pairs, if the caller knows better.
+        convention: whose reading of YaRN's keys.
+        ignore: keys not to read.
+    """
+
+    head_dim: int | None = None
+    layout: Layout | None = None
+    convention: Convention = "transformers"
+    ignore: tuple[str, ...] = ()
+
+
+AS_IT_SAYS = Reading()
+
+
+def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> Rotation | None:
+    """The rotation of one kind of layers, or None where it has none.
+
+    Raises:
+        ValueError: for whatever is wrong; it names the key, what is allowed and what was found.
+    """
+    if rope_block.values is None:
+        return None
+    rope_block = rope_block.without(reading.ignore)
+    head = head_dim(text_config, rope_block.kind, reading.head_dim)
+    wrong = [*rope_block.conflicts, *_problems(rope_block, head, text_config.rotation.latent, reading.convention)]
+    if wrong:
+        raise _malformed(text_config, rope_block, wrong, reading)
+    values = rope_block.effective
+    rotated = head if text_config.rotation.latent else rotary_dim(values, head)
+    if reading.convention not in ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
+        values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
+    scaling = scaling_of(values, rope_block.longest, rotated // 2, reading.convention)
+    rope = RoPESpec(
+        head,
+        base=values["rope_theta"],
+        layout=reading.layout or layout_of(text_config),
+        rotary_dim=rotated,
+        scaling=scaling,
+    )
+    if SECTION not in values:
+        return rope
+    family, interleaved = text_config.rotation, values.get(INTERLEAVED)
+    order: Order = family.order if family.sections is not None else "interleaved" if interleaved else "chunked"
+    return with_sections(rope, tuple(values[SECTION]), order)
+
+
+def layout_of(text_config: TextConfig) -> Layout:
+    """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
+    interleaved, family = flag_at(text_config, "rope_interleave"), text_config.rotation
+    heeded = "rope_interleave" in text_config if family.layout_key else interleaved is not None
+    if not heeded or (text_config.known and not family.layout_key):
+        return family.layout
+    return "interleaved" if interleaved else "half"
+
+
+def _malformed(text_config: TextConfig, rope_block: RopeBlock, wrong: list[Problem], reading: Reading) -> ValueError:
+    """One error for all that is wrong with a block."""
+    values = rope_block.values or {}
+    texts: dict[str, str] = {}
+    for problem in wrong:
+        path = text_config.key_path(*_stands(text_config, rope_block, problem.key))
+        texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
+    lines = [f"{shortened(path)} {text}" for path, text in texts.items()]
+    if any(problem.key in _OF_HEADS for problem in wrong):
+        lines.append(f"head: {head_words(text_config, rope_block.kind, reading.head_dim)}")
+    lines.append(f"found: {{{', '.join(f'{shown(key)}: {shown(value)}' for key, value in values.items())}}}")
+    return MalformedError("\n".join(lines), texts, dotted(text_config.path) if text_config.path else "")
+
+
+_OF_HEADS = ("short_factor", "long_factor", "mrope_section", "partial_rotary_factor", "rotary_dim")
+
+
+def _stands(text_config: TextConfig, rope_block: RopeBlock, key: str) -> Path:
+    """Where a key stands that is wrong, or where it would."""
+    if key == LENGTH:
+        return (length_key(text_config),)
+    paths = rope_block.places(key)
+    wrong = (rope_block.values or {}).get(key)
+    of_it = [path for path in paths if at(text_config.config, path) == wrong]  # where it is given twice
+    return (of_it or list(paths))[0]
+
+
+def _problems(rope_block: RopeBlock, head: int, latent: bool, convention: Convention) -> list[Problem]:
+    """What is wrong with the keys of a block, or else with what they mean for heads of this width."""
+    values = rope_block.effective
+    share_holds = all(RULES[key].holds(values[key]) for key in SHARES if key in values)
+    rotated = head if latent else rotary_dim(values, head) if share_holds else None
+    derived, original = rope_block.effective_defaults.get("factor", 1.0), values.get(ORIGINAL)
+    rule = RULES["factor"]
+    if "factor" not in (rope_block.values or {}) and not rule.holds(derived) and rope_block.longest is not None:
+        text = f"= {rope_block.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands "
+        return [Problem(LENGTH, f"{text}for factor, which must be {rule.words}")]
+    pairs = rotated // 2 if rotated else None
+    return (
+        problems(values, pairs, convention)
+        or list(_in_context(rope_block, values, head, rotated or 0, convention))
+        or (_section_problems(rope_block, values[SECTION], pairs) if SECTION in values else [])
+    )
+
+
+def _in_context(
+    rope_block: RopeBlock, values: Block, head: int, rotated: int, convention: Convention
+) -> Iterator[Problem]:
+    """What is wrong with a block only in its configuration."""
+    rope_type, original = values.get("rope_type", "default"), values.get(ORIGINAL)
+    static = of_an_engine(values, convention)
+    if rope_type in SCALED_FROM and original is None:
+        yield Problem(ORIGINAL, "is missing, and so is max_position_embeddings, which would take its place")
+    if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
+        yield Problem(ORIGINAL, "must be at least 2, found 1: the gain is divided by its logarithm")
+    if rope_type == "ntk" and rope_block.longest is None:
+        yield Problem(LENGTH, "is missing, which is the trained length")
+    elif rope_type == "yarn" and rotated == 2:  # transformers computes it: no fault of the configuration
+        raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
+    elif (static or rope_type == "dynamic") and rotated == 2:
+        yield Problem("rope_type", "spreads a factor over the pairs, and only one pair is rotated")
+    elif rope_type == "dynamic" and not static and rope_block.longest is None:
+        yield Problem(LENGTH, "is missing; dynamic NTK starts from it")
+    elif rope_type == "dynamic" and not static and original not in (None, rope_block.longest):
+        text = f"must be max_position_embeddings = {rope_block.longest}, from which rope type 'dynamic' starts"
+        yield Problem(ORIGINAL, f"{text}, found {original}")
+    key = "rotary_dim" if "rotary_dim" in values else "partial_rotary_factor"
+    share = values.get("partial_rotary_factor")
+    if rotated < 2 or rotated % 2 or rotated > head:
+        yield Problem(key, f"must rotate an even number of at most head_dim = {head} channels, found {rotated}")
+    elif key == "rotary_dim" and share is not None and int(head * share) != rotated:
+        text = f"is {rotated}, but partial_rotary_factor = {share} rotates {int(head * share)} of {head} channels"
+        yield Problem(key, text)
+
+
+def _section_problems(rope_block: RopeBlock, sections: list[int], pairs: int | None) -> list[Problem]:
+    """What is wrong with the sections of M-RoPE, which are right one by one, for this many pairs that rotate."""
+    if pairs is None or sum(sections) == pairs:
+        return []
+    given, of_family = SECTION in (rope_block.values or {}), rope_block.defaults.get(SECTION)
+    if not given or (sections == of_family and sum(sections) > pairs):  # of a tiny model
+        text = f"is {sections}, as this family has it, and does not add up to the {pairs} pairs that are rotated"
+        raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
+    text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
+    return [Problem(SECTION, text)]
+
+
+# Scalings
+
+
+def of_an_engine(values: Block, convention: str) -> bool:
+    """Whether a block's rope type is none of transformers, or engines understand it otherwise."""
+    rope_type = values.get("rope_type", "default")
+    return rope_type == WITH_ALPHA or rope_type in OF_ENGINES or (rope_type == "dynamic" and convention in ENGINES)
+
+
+def engine_scaling(values: Block, longest: int | None, pairs: int, convention: str) -> Formula | None:
+    """The scaling of a checked block.
+
+    Args:
+        values: of the block, over its defaults.
+        longest: ``max_position_embeddings``.
+        pairs: that rotate.
+        convention: whose reading.
+    """
+    rope_type: str = values["rope_type"]
+    if rope_type == WITH_ALPHA:
+        return NTKAware(values["alpha"])
+    factor: float = values["factor"]
+    if rope_type == "dynamic" and convention == "vllm":
+        longer = 1.0 if longest is None else longest / values.get(TRAINED, longest)
+        larger = factor * longer - (factor - 1)
+        return NTKAware(larger) if larger > 1 else None
+    if rope_type == "dynamic":
+        return NTKAware(factor * factor - factor + 1)
+    if rope_type == "ntk":
+        assert longest is not None
+        power = values.get("mixed_b", 1.0)
+        factors = [math.exp(math.log(factor) * ((pair + 1) / pairs) ** power) for pair in range(pairs)]
+        return LongRoPE(factors, factors, original_length=longest, factor=1.0, gain=1.0)
+    options: dict[str, Any] = {
+        key: values[key]
+        for key in ("beta_fast", "beta_slow", "extrapolation_factor", "attn_factor", "mscale", "mscale_all_dim")
+        if key in values and not (convention == "vllm" and key in VLLM)
+    }
+    if "mscale" not in options or "mscale_all_dim" not in options:  # DeepSeek's own code: 1 and 0 for a missing one
+        scale, all_dim = options.get("mscale", 1.0), options.get("mscale_all_dim", 0.0)
+        options["attention_factor"] = (
+            options.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
+        )
+    yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **options)
+    if rope_type == "deepseek_yarn":
+        return yarn
+    options = {key: value for key, value in options.items() if not key.startswith(("mscale", "att"))}
+    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **options)
+
+
+def scaling_of(values: Block, longest: int | None, pairs: int, convention: Convention) -> Formula | None:
+    """The scaling that a checked block means.
+
+    Args:
+        values: of the block, over its defaults.
+        longest: ``max_position_embeddings``, from which dynamic NTK starts.
+        pairs: that rotate.
+        convention: as in `read_rope`.
+    """
+    if of_an_engine(values, convention):
+        return engine_scaling(values, longest, pairs, convention)
+    rope_type, factor = values.get("rope_type", "default"), values.get("factor", 1.0)
+    original = values.get("original_max_position_embeddings")
+    if rope_type == "linear":
+        return PositionInterpolation(factor)
+    if rope_type == "dynamic":
+        assert longest is not None
+        return DynamicNTK(factor, original_length=longest)
+    if rope_type == "proportional":
+        share = Proportional(values.get("partial_rotary_factor", 1.0))
+        return share if factor == 1 else Chain(share, PositionInterpolation(factor))
+    if rope_type == "default":
+        return None
+    assert original is not None
+    if rope_type == "llama3":
+        low, high = values["low_freq_factor"], values["high_freq_factor"]
+        return Llama3(factor, original_length=original, low_freq_factor=low, high_freq_factor=high)
+    if rope_type == "longrope":
+        of_engine = convention in ENGINES
+        return LongRoPE(
+            values["short_factor"], values["long_factor"], original_length=original,
+            factor=max(1.0, longest / original) if of_engine and longest is not None else factor,
+            gain="su" if of_engine else values.get("attention_factor", "su"),
+            short_gain=values.get("short_mscale"), long_gain=values.get("long_mscale"),
+        )  # fmt: skip
+    return yarn_of(values, original, convention)
+
+
+def yarn_of(values: Block, original: int, convention: Convention) -> YaRN:
+    if convention != "sglang":
+        values = {key: value for key, value in values.items() if key not in VLLM}
+    attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
+    if convention == "sglang":
+        attention_factor = None
+        if mscale is not None and all_dim is not None and not (mscale and all_dim):  # there 0 is a number like others
+            ratio = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+            attention_factor = ratio * values.get("attn_factor", 1.0)
+    if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):
+        mscale, all_dim = (1.0 if mscale is None else mscale), (all_dim or 0.0)
+        attention_factor = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+    return YaRN(
+        values["factor"],
+        original_length=original,
+        beta_fast=values.get("beta_fast", 32.0),
+        beta_slow=values.get("beta_slow", 1.0),
+        truncate=values.get("truncate", True),
+        attention_factor=attention_factor,
+        mscale=mscale,
+        mscale_all_dim=all_dim,
+        extrapolation_factor=values.get("extrapolation_factor", 1.0),
+        attn_factor=values.get("attn_factor", 1.0),
+    )
+
+
+# Rotations
 
 
 def text_rope(rope: Rotation) -> RoPESpec:
@@ -53,32 +387,6 @@ def read_alike(first: Rotation, second: Rotation) -> bool:
     if isinstance(first, MRoPESpec) and isinstance(second, MRoPESpec):
         return (first.axes, first.order()) == (second.axes, second.order())
     return isinstance(first, MRoPESpec) == isinstance(second, MRoPESpec)
-
-
-def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
-    """The keys that share out the pairs; none for RoPE.
-
-    Args:
-        rope: the rotation.
-        family: whose code reads them.
-        before: the block that they go to; its mrope_interleaved stays where the family's code decides.
-    """
-    if not isinstance(rope, MRoPESpec):
-        return {}
-    if rope.has_own_order:
-        raise ValueError("order: a configuration has sections, chunked or interleaved, and no other order of the pairs")
-    keys: Block = {SECTION: list(rope.sections)}
-    flag_stands = INTERLEAVED in before
-    if (flag_stands and family.sections is None) or (rope.interleaved and not flag_stands):
-        keys[INTERLEAVED] = rope.interleaved
-    return keys
-
-
-def section_keys(family: RotationRules) -> Block:
-    """The default sections of a model type, as keys of a block; empty without M-RoPE."""
-    if family.sections is None:
-        return {}
-    return {SECTION: list(family.sections), **({INTERLEAVED: True} if family.order == "interleaved" else {})}
 
 
 def rotary_dim(values: Block, width: int) -> int:
@@ -199,30 +507,3 @@ def scale_frequencies(
             scaling = last if rope.scaling is None else Chain(*steps_of(rope.scaling), last)
             scaled[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
     return scaled
-
-
-def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
-    """The same rotation with a factor for each pair, as LongRoPE has them.
-
-    Raises:
-        ValueError: for a rotation that no fixed factors can make.
-    """
-    rope = text_rope(rotation)
-    spectrum = rope.spectrum()
-    if not has_one_spectrum(rope):
-        raise ValueError(
-            "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
-            f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
-        )
-    theta = spectrum.theta.tolist()
-    if not all(frequency > 0 for frequency in theta):
-        raise ValueError("as_longrope needs every pair to rotate, and this spectrum has pairs that do not")
-    length = original_length
-    for step in steps_of(rope.scaling):
-        length = length or getattr(step, "original_length", None)
-    if length is None:
-        raise ValueError("original_length must be given: this scaling has none")
-    unscaled = geometric(rope.rotary_dim, rope.base)
-    factors = [before / after for before, after in zip(unscaled, theta, strict=True)]
-    scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
-    return with_axes_of(rope.replace(scaling=scaling), rotation)

@@ -24,18 +24,48 @@ from dataclasses import replace
 from math import inf, nextafter
 from typing import Any, Literal
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.frequencies.by_parts import NTKByParts
-from posenc.frequencies.host import steps_of
+from posenc.frequencies.host import geometric, steps_of
+from posenc.frequencies.interpolation import PositionInterpolation
 from posenc.frequencies.llama3 import Llama3
-from posenc.frequencies.longrope import LongRoPE
-from posenc.frequencies.ntk import DynamicNTK
-from posenc.frequencies.rotation import RoPESpec
+from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.frequencies.ntk import DynamicNTK, NTKAware
+from posenc.frequencies.proportional import Proportional
+from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.block_schema import PRESERVED, VLLM, WITH_ALPHA, Block
-from posenc.hf.config.parse import LENGTH, SILENT, Convention, Layers, block_of
-from posenc.hf.config.rope_keys import ALL, BLOCKS, SHARES, Path, RopeBlock, at, find_rope_blocks, share_key
-from posenc.hf.config.rotation import Rotation, keys_of, rotary_dim, section_keys, text_rope
+from posenc.hf.config.rope_keys import (
+    ALL,
+    BLOCKS,
+    ENGINES,
+    INTERLEAVED,
+    ORIGINAL,
+    PRESERVED,
+    SECTION,
+    SHARES,
+    TYPES,
+    VLLM,
+    WITH_ALPHA,
+    Block,
+    Path,
+    RopeBlock,
+    at,
+    find_rope_blocks,
+    section_keys,
+    share_key,
+)  # fmt: skip
+from posenc.hf.config.rotation import (
+    LENGTH,
+    SILENT,
+    Convention,
+    Layers,
+    Rotation,
+    has_one_spectrum,
+    rotary_dim,
+    text_rope,
+    with_axes_of,
+    yarn_of,
+)  # fmt: skip
 from posenc.hf.config.text_config import TextConfig, head_dim, length_key
 from posenc.hf.families.family import RotationRules
 from posenc.hf.json_text import REMOVED
@@ -43,7 +73,6 @@ from posenc.hf.sources.load import Config
 
 Spelling = Literal["both", "v4", "v5"]
 SPELLINGS: tuple[Spelling, ...] = ("both", "v4", "v5")
-_ORIGINAL = "original_max_position_embeddings"
 _UNSCALED: Block = {"rope_type": "default"}
 
 _EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
@@ -89,7 +118,7 @@ def _scalings(layers: Layers) -> list[object]:
     return [step for rope in ropes for step in steps_of(rope.scaling)]
 
 
-_FROM_LENGTH = (_ORIGINAL, "factor")  # keys for which the declared length can stand
+_FROM_LENGTH = (ORIGINAL, "factor")  # keys for which the declared length can stand
 
 
 def write_rotations(
@@ -229,7 +258,7 @@ def changes_to(spelling: Spelling, text_config: TextConfig) -> dict[str, Any]:
     removed: set[str] = set()
     if spelling == "v5":
         outside = {path[0] for block in blocks for key, paths in block.sources.items() for path in paths
-                   if len(path) == 1 and key != _ORIGINAL}  # fmt: skip
+                   if len(path) == 1 and key != ORIGINAL}  # fmt: skip
         removed = {"rope_scaling", *outside, *(keys.theta_key for keys in text_config.rotation.kinds.values())}
     elif spelling == "v4":
         removed = {"rope_parameters"}
@@ -266,9 +295,9 @@ def given_blocks(text_config: TextConfig, blocks: list[RopeBlock], version: int 
         if block.values is None:
             continue
         keys, effective = dict(block.values), block.effective
-        paths = block.sources.get(_ORIGINAL, ())
+        paths = block.sources.get(ORIGINAL, ())
         if paths and all(len(path) == 1 for path in paths):  # outside the block (Phi-3), where both versions read it
-            keys.pop(_ORIGINAL, None)
+            keys.pop(ORIGINAL, None)
         rope_type = effective.get("rope_type", "default")
         if rope_type == WITH_ALPHA:  # posenc's name for it
             spelled = [at(text_config.config, path) for path in block.sources.get("rope_type", ())]
@@ -413,7 +442,7 @@ def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Confi
     """The text part without the keys of its rotation, except a training length outside the blocks."""
     config = copy.deepcopy(text_config.config)
     outside = {path[0] for block in rope_blocks for key, paths in block.sources.items() for path in paths
-               if len(path) == 1 and key != _ORIGINAL}  # fmt: skip
+               if len(path) == 1 and key != ORIGINAL}  # fmt: skip
     for name in (*BLOCKS, *outside):
         config.pop(name, None)
     return config
@@ -434,3 +463,149 @@ def meaning(text_config: TextConfig, blocks: list[RopeBlock]) -> dict[str, dict[
             values["trained length"] = block.longest
         result[block.kind] = values
     return result
+
+
+# A rotation as a block
+
+
+def block_of(rope: RoPESpec, convention: Convention, before: Block) -> Block:
+    """The block that means ``rope``, without keys that say what silence says; the share of the head aside.
+
+    Args:
+        rope: the rotation.
+        convention: whose keys to use.
+        before: the block that it takes the place of.
+
+    Raises:
+        ValueError: where no block can say it.
+    """
+    steps = steps_of(rope.scaling)
+    base: Block = {"rope_type": "default", "rope_theta": rope.base}
+    if not steps:
+        return base
+    first, *rest = steps
+    if isinstance(first, Proportional):
+        share = {**base, "rope_type": "proportional", "partial_rotary_factor": first.fraction}
+        if not rest:
+            return {**share, "factor": 1.0} if "factor" in before else share
+        if len(rest) == 1 and isinstance(rest[0], PositionInterpolation):
+            return {**share, "factor": rest[0].factor}
+    if rest:
+        raise ValueError(refusal(rope))
+    if isinstance(first, NTKAware):
+        dim = rope.rotary_dim  # another base says the same
+        return {**base, "rope_theta": rope.base * first.factor ** (dim / (dim - 2))}
+    if isinstance(first, PositionInterpolation):
+        return {**base, "rope_type": "linear", "factor": first.factor}
+    if isinstance(first, DynamicNTK) and first.schedule == "continuous":
+        return {**base, "rope_type": "dynamic", "factor": first.factor, LENGTH: first.original_length}
+    if isinstance(first, Llama3):
+        low, high = first.low_freq_factor, first.high_freq_factor
+        return {**base, **_from(first, "llama3"), "low_freq_factor": low, "high_freq_factor": high}
+    if isinstance(first, NTKByParts):
+        return {**base, **_from(first, "llama3"), "low_freq_factor": first.alpha, "high_freq_factor": first.beta}
+    if isinstance(first, LongRoPE) and not first.start_tokens:
+        return {**base, **_from(first, "longrope"), **_longrope_keys(first, rope, convention, before)}
+    if isinstance(first, YaRN) and first.ramp == "index":
+        return {**base, **_from(first, "yarn"), **_yarn_keys(first, rope, convention, before)}
+    raise ValueError(refusal(rope))
+
+
+def _from(scaling: Llama3 | NTKByParts | LongRoPE | YaRN, rope_type: str) -> Block:
+    original = scaling.original_length
+    return {"rope_type": rope_type, "factor": scaling.factor, "original_max_position_embeddings": original}
+
+
+def _longrope_keys(scaling: LongRoPE, rope: RoPESpec, convention: Convention, before: Block) -> Block:
+    """Factors, and the gains that differ from their defaults."""
+    keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
+    gains = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
+    if convention in ENGINES:  # which read no attention_factor, and make a gain of lengths where these are missing
+        return {**keys, **gains}
+    named = {key: gain for key, gain in gains.items() if key in before}
+    rest = {gain for key, gain in gains.items() if key not in named}
+    if len(rest) > 1:  # transformers heeds keys of their own in one family only
+        raise ValueError(refusal(rope))
+    gain = rest.pop() if rest else before.get("attention_factor")
+    silent = gain_of("su", scaling.factor, scaling.original_length)
+    if gain is not None and (gain != silent or "attention_factor" in before):
+        keys["attention_factor"] = gain
+    return {**keys, **named}
+
+
+def _yarn_keys(scaling: YaRN, rope: RoPESpec, convention: Convention, before: Block) -> Block:
+    """Keys of YaRN that differ from their defaults."""
+    options = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
+    options |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
+    extra = {key: getattr(scaling, key) for key in ("attn_factor", "extrapolation_factor")}
+    if convention == "sglang":
+        options |= extra
+        if options["attention_factor"] is not None:  # which SGLang does not read
+            scaled = YaRN(scaling.factor, original_length=scaling.original_length)
+            options |= {"attn_factor": options["attention_factor"] / scaled.gain, "attention_factor": None}
+            options |= {"mscale": None, "mscale_all_dim": None}
+    elif extra["extrapolation_factor"] != 1:
+        raise ValueError(refusal(rope))
+    elif extra["attn_factor"] != 1:
+        options["attention_factor"] = scaling.gain
+    alone = {key: before[key] for key in ("mscale", "mscale_all_dim") if before.get(key) is not None}
+    if convention == "deepseek" and len(alone) == 1 and before.get("attention_factor") is None:
+        read = yarn_of({**before, "factor": scaling.factor}, scaling.original_length, convention)
+        if read.gain == scaling.gain:  # the number that `yarn_of` computed by DeepSeek's rule for a missing key
+            options |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
+    return {key: value for key, value in options.items() if value != SILENT.get(key)}
+
+
+def refusal(rope: RoPESpec) -> str:
+    """What to say of a rotation that no rope type means."""
+    scaling = one_line(rope.scaling)
+    return (
+        f"scaling: no rope type of transformers means {scaling}; there are {', '.join(TYPES)}. A spectrum that depends "
+        "on neither length nor head can be written as a factor for each pair: rope_to_config(..., as_longrope=True)"
+    )
+
+
+def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
+    """The keys that share out the pairs; none for RoPE.
+
+    Args:
+        rope: the rotation.
+        family: whose code reads them.
+        before: the block that they go to; its mrope_interleaved stays where the family's code decides.
+    """
+    if not isinstance(rope, MRoPESpec):
+        return {}
+    if rope.has_own_order:
+        raise ValueError("order: a configuration has sections, chunked or interleaved, and no other order of the pairs")
+    keys: Block = {SECTION: list(rope.sections)}
+    flag_stands = INTERLEAVED in before
+    if (flag_stands and family.sections is None) or (rope.interleaved and not flag_stands):
+        keys[INTERLEAVED] = rope.interleaved
+    return keys
+
+
+def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
+    """The same rotation with a factor for each pair, as LongRoPE has them.
+
+    Raises:
+        ValueError: for a rotation that no fixed factors can make.
+    """
+    rope = text_rope(rotation)
+    spectrum = rope.spectrum()
+    if not has_one_spectrum(rope):
+        raise ValueError(
+            "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
+            f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
+        )
+    theta = spectrum.theta.tolist()
+    if not all(frequency > 0 for frequency in theta):
+        raise ValueError("as_longrope needs every pair to rotate, and this spectrum has pairs that do not")
+    length = original_length
+    for step in steps_of(rope.scaling):
+        length = length or getattr(step, "original_length", None)
+    if length is None:
+        raise ValueError("original_length must be given: this scaling has none")
+    unscaled = geometric(rope.rotary_dim, rope.base)
+    factors = [before / after for before, after in zip(unscaled, theta, strict=True)]
+    scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
+    return with_axes_of(rope.replace(scaling=scaling), rotation)

@@ -16,8 +16,8 @@ from typing import Any
 
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import RoPESpec
-from posenc.hf.config.block_schema import RULES
 from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_keys import RULES
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.doctor.report import NOT_READ
 from posenc.hf.doctor.side_files import on_side_files

@@ -23,12 +23,11 @@ from posenc.frequencies.host import Formula, steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.parse import Layers, block_of
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import equivalent, read_alike, text_rope, to_longrope
+from posenc.hf.config.rotation import Layers, equivalent, read_alike, text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.config.write import length_after
+from posenc.hf.config.write import block_of, length_after, to_longrope
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config

@@ -24,9 +24,8 @@ import torch
 
 from posenc.arguments import check_flag, one_line
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
+from posenc.hf.config.rotation import Layers, Rotation, equivalent, text_rope, with_axes_of
 from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for
 from posenc.hf.sources.gguf_file import metadata_of, reader_of
 

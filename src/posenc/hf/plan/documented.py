@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from posenc.hf.config.block_schema import Block
+from posenc.hf.config.rope_keys import Block
 
 _QWEN = "https://huggingface.co/Qwen"
 

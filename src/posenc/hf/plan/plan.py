@@ -30,15 +30,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from posenc.arguments import check_whole, shown
-from posenc.hf.config.block_schema import WITH_ALPHA, Block
 from posenc.hf.config.facts import ModelFacts, misread
 from posenc.hf.config.non_rotary import SchemeFacts, attached_names, is_posenc_config
-from posenc.hf.config.parse import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, block_of, rope_of
 from posenc.hf.config.rope_config import RopeConfig, rope_config_of
-from posenc.hf.config.rope_keys import ALL, RopeBlock, at
-from posenc.hf.config.rotation import Rotation, section_keys, text_rope, to_longrope
+from posenc.hf.config.rope_keys import ALL, WITH_ALPHA, Block, RopeBlock, at, section_keys
+from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, Rotation, rope_of, text_rope
 from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key
-from posenc.hf.config.write import given_blocks, meaning, put, version_5
+from posenc.hf.config.write import block_of, given_blocks, meaning, put, to_longrope, version_5
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count

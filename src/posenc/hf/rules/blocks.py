@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 from posenc.arguments import shown
-from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA
-from posenc.hf.config.parse import SILENT
-from posenc.hf.config.rope_keys import ALL, OUTSIDE, SCALED_FROM
-from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.rope_keys import ALL, ENGINES, OUTSIDE, SCALED_FROM, TRAINED, VLLM, WITH_ALPHA
+from posenc.hf.config.rotation import SILENT, text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding

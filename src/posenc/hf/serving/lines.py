@@ -23,9 +23,9 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
-from posenc.hf.config.block_schema import Block
 from posenc.hf.config.non_rotary import attached_names
 from posenc.hf.config.rope_config import RopeConfig, model_from_config
+from posenc.hf.config.rope_keys import Block
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.config.write import extended_length

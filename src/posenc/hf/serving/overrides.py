@@ -21,14 +21,12 @@ from posenc.arguments import one_line
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
-from posenc.hf.config.block_schema import PRESERVED, Block
-from posenc.hf.config.block_schema import keys_of as keys_of_type
-from posenc.hf.config.parse import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.rope_keys import ALL, find_rope_blocks
-from posenc.hf.config.rotation import INTERLEAVED, Rotation, keys_of, text_rope, to_longrope
+from posenc.hf.config.rope_keys import ALL, INTERLEAVED, PRESERVED, Block, find_rope_blocks
+from posenc.hf.config.rope_keys import keys_of as keys_of_type
+from posenc.hf.config.rotation import LENGTH, SILENT, Convention, Rotation, text_rope
 from posenc.hf.config.text_config import length_key, max_length
-from posenc.hf.config.write import share_of
+from posenc.hf.config.write import block_of, keys_of, share_of, to_longrope
 from posenc.hf.serving.lines import Line, Serving, has_lists
 from posenc.hf.serving.plugin_block import plugin_block
 from posenc.hf.serving.table import engine_result, newest

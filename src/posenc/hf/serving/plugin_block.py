@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from posenc.arguments import check_flag, check_several, check_whole, one_line, shown
 from posenc.frequencies.rotation import RoPESpec
-from posenc.hf.config.block_schema import RULES, Block
+from posenc.hf.config.rope_keys import RULES, Block
 from posenc.hf.config.rotation import has_one_spectrum
 from posenc.hf.limits import TOKENS, is_number
 

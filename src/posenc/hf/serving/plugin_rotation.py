@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posenc.frequencies.spectrum import Spectrum
-from posenc.hf.config.block_schema import Block
+from posenc.hf.config.rope_keys import Block
 from posenc.hf.serving.plugin_block import ROPE_TYPE, check_block
 from posenc.rotary._rotation_table import RotationTable
 

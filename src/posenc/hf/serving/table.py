@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from posenc.hf.config.block_schema import Block
+from posenc.hf.config.rope_keys import Block
 from posenc.hf.config.text_config import TextConfig
 
 _FILE = Path(__file__).with_name("engine_table.json")

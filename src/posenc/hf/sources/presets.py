@@ -3,7 +3,7 @@
     read_rope(preset("deepseek-v3")).softmax_factor()
     json.dumps(preset("qwen2.5-yarn")["rope_scaling"])
 
-The same YaRN means different things in different code; `posenc.hf.config.parse` has the table of conventions.
+The same YaRN means different things in different code; `posenc.hf.config.rotation` has the table of conventions.
 
 - "deepseek-v2", "deepseek-v3": mscale and mscale_all_dim; the gains of rotated q and k cancel, and the softmax scale
   has m(40, mscale_all_dim)² instead.

@@ -12,7 +12,7 @@ import json
 import math
 import shlex
 
-from posenc.hf.config.block_schema import Block
+from posenc.hf.config.rope_keys import Block
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.serving.lines import Line, Serving
 from posenc.hf.serving.overrides import block_in, gain_of_yarn
