@@ -139,7 +139,7 @@ def test_an_engine_is_answered_from_its_table(engine: str) -> None:
         assert sentence.basis == "engine table"
         assert not {"dynamic_ntk", "self_extend"} & {key for s in answer.sentences for key in s.sources}
     sglang = texts(recommend(Needs("checkpoint", length=16384, engine="sglang")), "engine")
-    assert engine_result(SGLANG, "dynamic", "v5").wrong
+    assert engine_result(SGLANG, "dynamic", "v5").right is False
     assert "but not dynamic" in sglang
     streaming = recommend(Needs("checkpoint", task="streaming", length=16384, engine=engine))
     assert not streaming.default.startswith("StreamingLLM")

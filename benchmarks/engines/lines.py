@@ -130,7 +130,7 @@ def _of_flags(model: str, config: Config) -> Iterator[Line]:
     declared = max_length(read.text_config)
     ways = {"serve": False, "serve, by flags": True, "serve --exact": True}
     for command, overridden in ways.items():
-        serving = Serving(read, declared, overridden=overridden, exact=command.endswith("exact"))
+        serving = Serving(read.facts, declared, overridden=overridden, exact=command.endswith("exact"))
         for line in serving_lines(serving) if declared else ():
             engine = line.engine.replace(".", "_").replace("-", "_")
             if line.command and engine in ENGINES and not (serving.exact and engine == "llama_cpp"):
@@ -349,7 +349,7 @@ def _check_server(read: Any, words: list[str], parsed: dict[str, Any]) -> None:
 
     if "--rope-freq-base" not in words:
         return
-    _, block = flags_of(Serving(read, None))
+    _, block = flags_of(Serving(read.facts, None))
     kinds = {"default": 0, "linear": 1, "yarn": 2}
     expected = {"rope_freq_base": block["rope_theta"], "rope_scaling_type": kinds[block["rope_type"]]}
     if block["rope_type"] != "default":

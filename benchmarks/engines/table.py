@@ -42,16 +42,16 @@ def derived() -> dict[str, Any]:
     heads, cells = committed()
     engines: dict[str, Any] = {}
     for head in sorted(heads, key=lambda head: (head.engine, head.date)):
-        if head.engine != REFERENCE:
+        if head.engine != REFERENCE:  # of several versions the last one that was measured
             answered = [cell for cell in cells if (cell.engine, cell.version) == head[:2] and cell.state != "not run"]
             ran = _classes(head)
-            content = {**_facts(head), **({"classes": ran} if ran else {}), "rows": _rows(answered)}
-            engines.setdefault(head.engine, {})[head.version] = content
+            classes = {"classes": ran} if ran else {}
+            engines[head.engine] = {**_facts(head), **classes, "rows": _rows(answered)}
     return {"about": ABOUT, "engines": engines}
 
 
 def _facts(head: Engine) -> dict[str, str]:
-    return {key: getattr(head, key) for key in ("measures", "date")}
+    return {key: getattr(head, key) for key in ("version", "measures", "date")}
 
 
 @cache
@@ -86,7 +86,7 @@ def _classes(head: Engine) -> dict[str, dict[str, list[str]]]:
         if read.text_config.path and way == "override":  # of a part of the config, which other classes may lose
             classes.setdefault(str(config.get("model_type")), {}).setdefault("nested override", set()).add("ran")
         rows = classes.setdefault(model_type, {}).setdefault(way, set())
-        rows |= set(rows_of_blocks(Serving(read, None).blocks, max_length(read.text_config)))
+        rows |= set(rows_of_blocks(Serving(read.facts, None).blocks, max_length(read.text_config)))
     return {model: {way: sorted(rows) for way, rows in sorted(ways.items())} for model, ways in sorted(classes.items())}
 
 
@@ -154,15 +154,11 @@ def text() -> str:
     table = derived()
     lines = [f'{{\n "about": {json.dumps(table["about"])},\n "engines": {{']
     engines = []
-    for engine, versions in table["engines"].items():
-        blocks = []
-        for version, content in versions.items():
-            rows = ",\n".join(f"    {json.dumps(row)}: {json.dumps(spellings)}" for row, spellings in
-                              content["rows"].items())  # fmt: skip
-            facts = "".join(f"   {json.dumps(key)}: {json.dumps(value)},\n" for key, value in content.items()
-                            if key != "rows")  # fmt: skip
-            blocks.append(f'  {json.dumps(version)}: {{\n{facts}   "rows": {{\n{rows}\n   }}\n  }}')
-        engines.append(f" {json.dumps(engine)}: {{\n" + ",\n".join(blocks) + "\n }")
+    for engine, content in table["engines"].items():
+        rows = ",\n".join(f"   {json.dumps(row)}: {json.dumps(entries)}" for row, entries in content["rows"].items())
+        others = {key: value for key, value in content.items() if key != "rows"}
+        facts = "".join(f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in others.items())
+        engines.append(f' {json.dumps(engine)}: {{\n{facts}  "rows": {{\n{rows}\n  }}\n }}')
     return "\n".join([*lines, ",\n".join(engines), " }", "}"]) + "\n"
 
 

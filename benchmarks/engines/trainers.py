@@ -77,7 +77,7 @@ def megatron_table(arguments: dict[str, Any]) -> tuple[torch.Tensor, float]:
 def gap_in_megatron(block: dict[str, Any]) -> float | str:
     """The largest difference in cos and sin, or why there is no line."""
     config = read_rope(config_of(block))
-    line = trainer_line(Serving(config, LENGTH), "megatron")
+    line = trainer_line(Serving(config.facts, LENGTH), "megatron")
     if not line.command:
         return line.text
     angles, gain = megatron_table(eval(line.command, {"GPTModel": dict}))

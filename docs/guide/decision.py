@@ -170,9 +170,9 @@ def _answers_for(model: ReleasedModel, texts: dict[Any, int]) -> Iterator[tuple[
     for length in LENGTHS:
         plan = plan_or_refusal(config.facts, length) if length > trained else None
         change = plan.method if isinstance(plan, Plan) else None
-        served_config = plan.after if isinstance(plan, Plan) and plan.after is not None else config
+        served = plan.after if isinstance(plan, Plan) and plan.after is not None else config.facts
         folder = "DIR" if change else model.model
-        lines = () if isinstance(plan, Refused) else serving_lines(Serving(served_config, length, folder))
+        lines = () if isinstance(plan, Refused) else serving_lines(Serving(served, length, folder))
         shared = {
             "command": index(plan.command(model.model)) if isinstance(plan, Plan) and change else None,
             "serve": [index(line.name, line.command, line.text) for line in lines if line.command],

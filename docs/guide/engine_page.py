@@ -17,7 +17,7 @@ from benchmarks.engines.check import Cell, Engine, committed, worst
 from benchmarks.engines.table import REFERENCE
 
 from guide.records import ROOT
-from posenc.hf.serving.table import SPELLINGS, title
+from posenc.hf.serving.table import SPELLINGS, TITLES
 
 CAUSES = Path(__file__).with_name("engine_causes.json")
 RESULTS = ROOT / "benchmarks" / "results"
@@ -69,7 +69,7 @@ def engine_page() -> str:
     for head in heads:
         wrong = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
         if wrong:
-            parts += [f"### {title(head.engine)} {head.version}", _causes_of(wrong)]
+            parts += [f"### {TITLES.get(head.engine, head.engine)} {head.version}", _causes_of(wrong)]
     return "\n\n".join([*parts, _evidence(cells)]) + "\n"
 
 
@@ -102,7 +102,8 @@ def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
         }  # fmt: skip
         numbers = " | ".join(str(count) for count in counts.values())
         what = "logits" if head.measures == "logits" else "gain · cos, gain · sin"
-        lines.append(f"| {title(head.engine)} | {head.version} | {head.code} | {what} | {head.date} | {numbers} |")
+        name = TITLES.get(head.engine, head.engine)
+        lines.append(f"| {name} | {head.version} | {head.code} | {what} | {head.date} | {numbers} |")
     reference = " · ".join(dict.fromkeys(head.reference for head in heads))
     return "\n".join(lines) + (
         f"\n\nReference: {reference}, where these agree to 1e-6 with each other and with the formula of the rope "
@@ -127,7 +128,7 @@ def _legend() -> str:
 
 def _table(heads: Sequence[Engine], cells: Sequence[Cell]) -> str:
     """Rows by keys; spellings with the same results share a line, and rows without a result are left out."""
-    names = [f"{title(head.engine)}" for head in heads]
+    names = [TITLES.get(head.engine, head.engine) for head in heads]
     lines = ["| rope type | keys | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 2)]
     for row in dict.fromkeys(cell.row for cell in cells):
         fields: dict[tuple[str, ...], list[str]] = {}

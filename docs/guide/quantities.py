@@ -16,7 +16,7 @@ from results.recompute_findings import Number, Readings, Run
 
 from guide.records import ROOT, records_frame
 from posenc.catalogue import CATALOGUE
-from posenc.hf.serving.table import CONVERTER, MLX, SGLANG, VLLM, engine_result, engine_table, newest
+from posenc.hf.serving.table import CONVERTER, MLX, SGLANG, VLLM, engine_result, engine_table
 from posenc.lab.metrics import FULL
 
 ENGINES = (
@@ -77,11 +77,11 @@ def engines_off() -> int:
 
 def _is_off(engine: str) -> bool:
     """Of any row and spelling that the engine was asked, as Llama where it was asked with Llama."""
-    for row, spellings in engine_table()["engines"][engine][newest(engine)]["rows"].items():
+    for row, spellings in engine_table()[engine]["rows"].items():
         for spelling, entries in spellings.items():
             tested = [model for entry in entries for model in entry["models"]]
             result = engine_result(engine, row, spelling, "llama" if "llama" in tested else tested[0])
-            if result.wrong and result.gap is not None:
+            if result.right is False and result.gap is not None:
                 return True
     return False
 

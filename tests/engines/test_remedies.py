@@ -118,7 +118,7 @@ def test_the_advice_says_the_same() -> None:
         recorded.setdefault((cell.engine, cell.row, cell.spelling, cell.model), set()).add((remedy["how"], words))
     for (engine, row, spelling, model), remedies in recorded.items():
         result = engine_result(engine, row, spelling, model)
-        assert result.wrong, (engine, row, spelling, model)
+        assert result.right is False, (engine, row, spelling, model)
         if result.spelling == spelling:
             assert result.remedy is not None
             assert (result.remedy.how, result.remedy.what) in remedies

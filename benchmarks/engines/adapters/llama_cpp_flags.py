@@ -31,7 +31,8 @@ def measure(question: Question) -> Rows:
     if not isinstance(block, dict) or "rope_scaling" in question.config:
         raise NotRunError("posenc serve reads a block; asked once, by version 5's")
     try:
-        words, _ = flags_of(Serving(read_rope(question.config), question.config["max_position_embeddings"]))
+        facts = read_rope(question.config).facts
+        words, _ = flags_of(Serving(facts, question.config["max_position_embeddings"]))
     except ValueError as error:
         raise NotRunError(f"posenc prints no flags: {error}") from error
     folder = Path(question.folder)

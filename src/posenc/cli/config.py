@@ -62,7 +62,7 @@ def serve(options: Namespace) -> int:
     folder = path if Path(path).is_dir() else "DIR"
     with naming(path):
         lines = serve_flags(target, exact=options.exact, length=length, folder=folder, program=options.program)
-        reach = reach_of(target)
+        reach = reach_of(target.facts)
         beyond = length is not None and reach is not None and length > reach and options.rope is None
         extension, text = _extension(path, config, length) if beyond and length else ({}, "")
     if options.as_json:

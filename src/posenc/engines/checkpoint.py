@@ -9,7 +9,7 @@ from typing import NamedTuple
 from posenc.arguments import shown
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.serving.lines import Serving
-from posenc.hf.serving.table import engine_table, newest
+from posenc.hf.serving.table import engine_table
 
 
 class Line(NamedTuple):
@@ -40,14 +40,14 @@ def check_checkpoint(path: Path, engines: Sequence[str] = ()) -> list[Line]:
         ValueError: for a config that cannot be read, or an engine that the table does not have.
         OSError: for a file that cannot be read.
     """
-    known = tuple(engine_table()["engines"])
+    known = tuple(engine_table())
     for engine in engines:
         if engine not in known:
             raise ValueError(f"--engine must be one of {', '.join(known)}, got {shown(engine)}")
-    serving = Serving(read_rope(path), None)
+    serving = Serving(read_rope(path).facts, None)
     lines = []
     for engine in engines or known:
-        if not any(serving.blocks) or not newest(engine):
+        if not any(serving.blocks):
             lines.append(Line(engine, "not run", "the config has no rotation"))
             continue
         checked = serving.verdict(engine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.hf.serving.table import CONVERTER, MLX, SGLANG, VLLM, engine_result, newest
+from posenc.hf.serving.table import CONVERTER, MLX, SGLANG, VLLM, engine_result, version_of
 from posenc.recommend.needs import DECODERS, KINDS, SERVERS, TEXT
 from posenc.recommend.rule import Rule, When
 
@@ -46,10 +46,10 @@ def engine_rules() -> tuple[Rule, ...]:
 def _of_engine(engine: str, column: str) -> Rule:
     results = {row: engine_result(column, row, _SPELLING.get(column, "v5")) for row in _USUAL}
     right = ", ".join(row for row, result in results.items() if result.right)
-    wrong = ", ".join(row for row, result in results.items() if result.wrong)
-    name = f"{{server}} {newest(column)}"
+    wrong = ", ".join(row for row, result in results.items() if result.right is False)
+    name = f"{{server}} {version_of(column)}"
     if column == CONVERTER:
-        name = f"The converter of llama.cpp (llama_cpp_python {newest(column)})"
+        name = f"The converter of llama.cpp (llama_cpp_python {version_of(column)})"
     text = f"{name} computes {right} correctly{f', but not {wrong}' if wrong else ''}."
     line = "posenc serve MODEL prints a model's own line, or why there is none."
     when: When = {"engine": engine, "kind": _IN_TABLE, "given": False}  # else the model's own line

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
-from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.facts import ModelFacts
 from posenc.hf.plan.plan import Refused, plan_or_refusal
 from posenc.hf.serving.lines import Serving, serving_lines
 from posenc.recommend.needs import ALGORITHMIC, KINDS, TASKS, Needs
@@ -141,7 +141,8 @@ def _plan_features(needs: Needs) -> dict[str, Any]:
         return {**none, "plan": "refused", "planned": planned, "record": plan.record()}
     if plan is None or plan.after is None:
         record = {"method": None, "factor": None, "original_length": None, "documented": None}
-        return {**none, "plan": "reached", "engine_line": engine_line(config, needs, known.path), "record": record}
+        line = engine_line(config.facts, needs, known.path)
+        return {**none, "plan": "reached", "engine_line": line, "record": record}
     return {
         "plan": "extend", "planned": plan.title, "command": plan.command(known.path),
         "documented": plan.documented is not None, "notes": "; ".join(plan.notes), "noted": bool(plan.notes),
@@ -149,11 +150,11 @@ def _plan_features(needs: Needs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def engine_line(config: RopeConfig, needs: Needs, folder: str) -> str:
+def engine_line(facts: ModelFacts, needs: Needs, folder: str) -> str:
     """The line of the engine that is to serve a configuration; "" where none is named, or nothing rotates."""
-    if needs.engine == "any" or not any(config.rotations.values()):
+    if needs.engine == "any" or not any(facts.rotations.values()):
         return ""
-    lines = serving_lines(Serving(config, needs.length, folder))
+    lines = serving_lines(Serving(facts, needs.length, folder))
     return next((str(line) for line in lines if line.engine.startswith(needs.engine)), "")
 
 

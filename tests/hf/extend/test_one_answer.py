@@ -63,7 +63,7 @@ def test_recommend_extend_and_serve_flags_agree(model: str, tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(json.dumps(config))
     checkpoint, kind = read_checkpoint(tmp_path)
     read = read_rope(config)
-    reach = reach_of(read)
+    reach = reach_of(read.facts)
     for length in LENGTHS:
         expected = planned(config, length)
         whole = length in LENGTHS[::4]  # each writes every engine's line, which takes its time

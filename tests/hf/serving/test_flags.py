@@ -23,8 +23,16 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.agreement import examine_agreement
 from posenc.hf.serving import lines
-from posenc.hf.serving.lines import ENGINES, TRAINERS, Line, Serving, serve_flags, serving_lines, trainer_line
-from posenc.hf.serving.overrides import gain_of_yarn
+from posenc.hf.serving.lines import (
+    ENGINES,
+    TRAINERS,
+    Line,
+    Serving,
+    gain_of_yarn,
+    serve_flags,
+    serving_lines,
+    trainer_line,
+)
 from posenc.hf.serving.table import (
     CONVERTER,
     MLX,
@@ -35,10 +43,10 @@ from posenc.hf.serving.table import (
     WRITER,
     engine_result,
     engine_table,
-    newest,
     rows_of_blocks,
     spelling_of,
     verdict,
+    version_of,
 )
 from posenc_cli import run
 from tests.hf.extend.ten_models import PUBLISHED
@@ -56,7 +64,7 @@ def overridden(config: dict[str, Any], **options: Any) -> dict[str, Any]:
     """Lines with the flags that say a config's own rotation."""
     read = read_rope(config)
     return {line.engine: line for line in serving_lines(
-        Serving(read, options.pop("length", None) or max_length(read.text_config), overridden=True, **options)
+        Serving(read.facts, options.pop("length", None) or max_length(read.text_config), overridden=True, **options)
     )}  # fmt: skip
 
 
@@ -168,10 +176,10 @@ def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) 
     """The table decides: with a wrong entry the words go, and the reason has the figure, the version and the remedy."""
     assert flags(YARN)["vllm"].words
     wrong = {"state": "off", "gap": 0.25, "models": ["llama"], "remedy": {"how": "config", "what": "another key"}}
-    monkeypatch.setitem(engine_table()["engines"][VLLM][newest(VLLM)]["rows"]["yarn"], "v5", [wrong])
+    monkeypatch.setitem(engine_table()[VLLM]["rows"]["yarn"], "v5", [wrong])
     result = flags(YARN)
     assert not result["vllm"].words
-    assert all(words in result["vllm"].text for words in ("largest difference 0.25", newest(VLLM), "another key"))
+    assert all(words in result["vllm"].text for words in ("largest difference 0.25", version_of(VLLM), "another key"))
     assert result["sglang"].words
     assert flags(YARN, exact=True)["vllm"].words
 
@@ -198,7 +206,9 @@ def test_the_table_knows_each_block() -> None:
         for block in blocks:
             assert verdict(engine, [block], model_type="llama").right, (engine, block)
     assert verdict(MLX, [yarn], spelling="v4", model_type="llama").right
-    assert engine_result(VLLM, f"longrope{WITHIN}", model_type="llama").wrong, "a short text under a long served length"
+    assert engine_result(VLLM, f"longrope{WITHIN}", model_type="llama").right is False, (
+        "a short text under a long served length"
+    )
     assert verdict("nobody", [yarn]).right is None
 
 
@@ -266,7 +276,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert len(json.loads(capsys.readouterr().out)) == 3
     assert run(["serve", str(tmp_path), "--json"]) == 0
     vllm, *others = json.loads(capsys.readouterr().out)
-    assert (vllm["version"], vllm["right"]) == (newest(VLLM), True)
+    assert (vllm["version"], vllm["right"]) == (version_of(VLLM), True)
     assert vllm["command"] == f"vllm serve {tmp_path} --max-model-len 8192", "an untouched config is served as it is"
     assert ["vllm", *(line["engine"] for line in others)] == [name for name in ENGINES if name != "mlx-vlm"]
 
@@ -330,7 +340,7 @@ def test_an_override_keeps_every_key_that_was_read() -> None:
 
 def test_measured_right_is_said_of_the_rotary_class_alone() -> None:
     def beyond(config: dict[str, Any]) -> tuple[str, ...]:
-        return Serving(read_rope(config), None).beyond
+        return Serving(read_rope(config).facts, None).beyond
 
     sizes = {key: MINISTRAL[key] for key in ("hidden_size", "head_dim", "num_attention_heads", "num_hidden_layers")}
     llama4 = {**sizes, "model_type": "llama4_text", "max_position_embeddings": 2**20, "num_hidden_layers": 4,
@@ -463,7 +473,7 @@ def test_the_record_of_megatrons_classes() -> None:
     assert record.keys() == BLOCKS.keys()
     for row, block in BLOCKS.items():
         assert record[row] < 1e-4, row
-        found = trainer_line(Serving(read_rope(config_of(block)), LENGTH), "megatron")
+        found = trainer_line(Serving(read_rope(config_of(block)).facts, LENGTH), "megatron")
         assert (bool(found.command), found.right) == (True, True), row
 
 
@@ -484,7 +494,11 @@ def test_another_engine_or_trainer_is_one_file(
     kind: str, names: str, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module: Any = ModuleType(f"posenc.hf.serving.{kind}.my_own")
-    module.COLUMN, module.line = "my_own", lambda serving: Line("my-own", "1", f"run {serving.length}", None, "new")
+    module.COLUMN, module.VERSION, module.line = (
+        "my_own",
+        "1",
+        lambda serving: Line("my-own", "1", f"run {serving.length}", None, "new"),
+    )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(lines, names, (*getattr(lines, names), "my-own"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA31))

@@ -15,7 +15,16 @@ from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.findings import Finding
 from posenc.hf.serving.lines import ENGINES, Serving, column_of, differences_of, trainer_line
-from posenc.hf.serving.table import WITHIN, EngineResult, engine_result, newest, rows_of_blocks, spelling_of, title
+from posenc.hf.serving.table import (
+    TITLES,
+    UNKNOWN,
+    WITHIN,
+    EngineResult,
+    engine_result,
+    rows_of_blocks,
+    spelling_of,
+    version_of,
+)
 
 BY_TRANSFORMERS = ("transformers", "trl", "axolotl", "llama-factory", "verl")
 IN_TABLE = ("litgpt", "torchtitan", "torchtune", "unsloth")  # columns of the table of engines
@@ -42,7 +51,7 @@ def examine_agreement(config: RopeConfig, trainer: str, engine: str, source: str
     for name, known, what in ((trainer, AGREEING_TRAINERS, "trainer"), (engine, ENGINES, "engine")):
         if name not in known:
             raise ValueError(f"{what} must be one of {', '.join(known)}, got {shown(name)}")
-    serving = Serving(config, None, source)
+    serving = Serving(config.facts, None, source)
     findings = [*_of_trainer(serving, trainer)]
     if engine != "transformers":
         findings += [*_of_column(serving, column_of(engine))]
@@ -59,8 +68,8 @@ def examine_agreement(config: RopeConfig, trainer: str, engine: str, source: str
 
 def _of_trainer(serving: Serving, trainer: str) -> Iterator[Finding]:
     if trainer in BY_TRANSFORMERS:
-        if not serving.text_config.known:
-            text = f"of {shown(serving.text_config.model_type)} is computed by code that posenc does not know"
+        if not serving.facts.text.known:
+            text = f"of {shown(serving.facts.text.model_type)} is computed by code that posenc does not know"
             yield Finding(_KEY, text, "not-measured", "suspicion")
     elif trainer in IN_TABLE:
         yield from _of_column(serving, trainer)
@@ -74,11 +83,11 @@ def _of_trainer(serving: Serving, trainer: str) -> Iterator[Finding]:
 
 def _of_column(serving: Serving, column: str) -> Iterator[Finding]:
     """Faults and suspicions on each row of the table that the config belongs to."""
-    if not newest(column):
-        yield Finding(_KEY, f"was not measured in {title(column)}", "not-measured", "suspicion")
+    if not version_of(column):
+        yield Finding(_KEY, f"was not measured in {TITLES.get(column, column)}", "not-measured", "suspicion")
         return
     for result in _results(serving, column):
-        if result.wrong:
+        if result.right is False:
             remedy = "" if result.remedy is None else f"; remedy: {result.remedy}"
             yield Finding(_KEY, f"differs: {result}{remedy}", "rotation-differs", "fault")
         elif not result.right:
@@ -90,6 +99,7 @@ def _results(serving: Serving, column: str) -> list[EngineResult]:
     results = [*serving.verdict(column).results]
     for original in {block.get("original_max_position_embeddings") for block in serving.blocks if block} - {None}:
         within = [row for row in rows_of_blocks(serving.blocks, original) if row.endswith(WITHIN)]
-        spelling = spelling_of(serving.text_config)
-        results += [engine_result(column, row, spelling, serving.model_type) for row in within]
+        text = serving.facts.text
+        model_type = text.model_type if text.known else UNKNOWN
+        results += [engine_result(column, row, spelling_of(text), model_type) for row in within]
     return list(dict.fromkeys(results))

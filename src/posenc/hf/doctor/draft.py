@@ -57,7 +57,7 @@ def _is_head(config: Config) -> bool:
 
 def _reach(config: RopeConfig) -> int | None:
     """Tokens that a model takes: what its rotation is meant for, and what its config declares; None: not said."""
-    return reach_of(config) or max_length(config.text_config)
+    return reach_of(config.facts) or max_length(config.text_config)
 
 
 def _on_length(draft: RopeConfig, target: RopeConfig) -> Iterator[Finding]:

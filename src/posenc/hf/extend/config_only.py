@@ -230,7 +230,7 @@ def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
         notes.append("auto_map: with trust_remote_code the repository's own code runs, which may read other keys")
     elif not text_config.known:
         notes.append(f"model_type {shown(text_config.model_type)} is unknown to posenc: compare the keys with its code")
-    if plan.after is not None and spelling_of(plan.after.text_config).endswith("v5"):
+    if plan.after is not None and spelling_of(plan.after.text).endswith("v5"):
         notes.append("transformers 4 does not read rope_parameters: posenc convert --spelling both adds its keys")
     limit = files.tokenizer_limit()
     if limit is not None and limit < plan.length:

@@ -213,9 +213,9 @@ def serving_lines(config: Config, folder: str, length: int, *, trained: bool = F
     """
     read = read_rope(with_both_versions(with_gains({key: value for key, value in config.items() if key != "posenc"})))
     lines = [f"# Serving {folder} with {length:,} tokens"]
-    every = [*lines_of(Serving(read, length, folder))]
+    every = [*lines_of(Serving(read.facts, length, folder))]
     if not trained:
-        original = Serving(read, length, "ORIGINAL", overridden=True)
+        original = Serving(read.facts, length, "ORIGINAL", overridden=True)
         every += [line._replace(engine=f"{line.engine}, by flags") for line in lines_of(original)]
     for line in every:
         commands = [f"    {command}" for command in line.command.split("; ") if command]

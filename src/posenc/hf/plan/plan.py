@@ -32,7 +32,6 @@ from typing import Any, Literal
 from posenc.arguments import check_whole, shown
 from posenc.hf.config.facts import ModelFacts, misread
 from posenc.hf.config.non_rotary import SchemeFacts, attached_names, is_posenc_config
-from posenc.hf.config.rope_config import RopeConfig, rope_config_of
 from posenc.hf.config.rope_keys import ALL, WITH_ALPHA, Block, RopeBlock, at, section_keys
 from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, Rotation, rope_of, text_rope
 from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key
@@ -124,7 +123,7 @@ class Plan:
     length: int
     declared: int | None
     start: int | None
-    after: RopeConfig | None = None
+    after: ModelFacts | None = None
     keys: Mapping[KeyPath, Any] = field(default_factory=dict)
     method: str | None = None
     factor: float | None = None
@@ -512,7 +511,7 @@ Changes = tuple[tuple[RopeBlock, BlockChange], ...]
 
 def _keys_that_hold(
     facts: ModelFacts, changes: Changes, lengths: Mapping[KeyPath, Any]
-) -> tuple[dict[KeyPath, Any], RopeConfig, tuple[str, ...]]:
+) -> tuple[dict[KeyPath, Any], ModelFacts, tuple[str, ...]]:
     """New values by their paths in the text config, what is read from them, and a note on their spelling.
 
     The spelling of the file stays where it can say what is meant. Where a block of version 4 would scale other layers
@@ -537,13 +536,13 @@ def _keys_that_hold(
         read = ModelFacts(_applied(facts.config, text_config, keys))
         wrong = misread(read, meant, stay)
         if not wrong:
-            return keys, rope_config_of(read.as_read, read), ()
+            return keys, read, ()
     keys = {("rope_parameters",): version_5(given_blocks(text_config, after), text_config.rotation), **lengths}
     if text_config.get("rope_scaling") is not None:
         keys[("rope_scaling",)] = REMOVED
     read = ModelFacts(_applied(facts.config, text_config, keys))
     if len(blocks) > 1 and not misread(read, meant, stay):
-        return keys, rope_config_of(read.as_read, read), (_BY_KIND,)
+        return keys, read, (_BY_KIND,)
     reason = f"{text_config.model_type}: the new block would be read back with another {', '.join(wrong)}"
     raise Refused("read otherwise", reason, _REMAP)
 

@@ -1,7 +1,6 @@
 """Rotations handed to engines: flags and plugins of vLLM and SGLang, with exact angles.
 
-lines            the one renderer; engines/ and trainers/ have a file for each program
-overrides        blocks on the command lines of vLLM and SGLang
+lines            the one renderer, with overrides of a config; engines/ and trainers/ have a file for each program
 table            what engines were measured to compute (engine_table.json)
 plugin_rotation  the block of rope_parameters with rope type "posenc", and an engine's rotary class under it
 vllm_plugin      entry point ``vllm.general_plugins``

@@ -1,8 +1,8 @@
 """Measured results of engines' rotation code, and lookups of them for one config.
 
-engine_table.json is made from the records of the bench (benchmarks/engines in the repository). For each engine,
-version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) it has the state, the largest
-difference from transformers and the remedy that was run in that engine. Needs no torch.
+engine_table.json is made from the records of the bench (benchmarks/engines in the repository). For each engine it has
+the version, and for each row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) the state, the
+largest difference from transformers and the remedy that was run in that engine. Needs no torch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any, Literal, NamedTuple
 from posenc.hf.config.rope_keys import Block
 from posenc.hf.config.text_config import TextConfig
 
-_FILE = Path(__file__).with_name("engine_table.json")
 VLLM, SGLANG, MLX = "vllm", "sglang", "mlx_lm"
 CONVERTER, WRITER, FLAGS = "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags"
 _ONE_CODE = (CONVERTER, WRITER, FLAGS)  # for all model types
 UNKNOWN = "?"  # in place of a model type that posenc does not know: an engine's code of it may not read these keys
-NAMES = {
+TITLES = {  # how engines are called in sentences, where not by their names
     VLLM: "vLLM", SGLANG: "SGLang", MLX: "mlx-lm", CONVERTER: "llama.cpp's converter",
     WRITER: "llama.cpp, posenc gguf", FLAGS: "llama.cpp, flags", "lmdeploy": "LMDeploy",
 }  # fmt: skip
@@ -51,6 +50,19 @@ _SEEN: dict[tuple[str, str, str], tuple[State, str, tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=1)
+def engine_table() -> dict[str, dict[str, Any]]:
+    """By engine, the version that was measured, and what it computes (``engine_table.json``)."""
+    text = Path(__file__).with_name("engine_table.json").read_text(encoding="utf-8")
+    engines: dict[str, dict[str, Any]] = json.loads(text)["engines"]
+    return engines
+
+
+def version_of(engine: str) -> str:
+    """The version of an engine that was measured; "" where none was."""
+    return str(engine_table().get(engine, {}).get("version", ""))
+
+
 class Remedy(NamedTuple):
     """What was run in the same engine to make a wrong cell right.
 
@@ -70,15 +82,11 @@ class Remedy(NamedTuple):
     def __str__(self) -> str:
         if self.how == "none":
             return f"no remedy found (tried: {self.what})"
-        return self.what + _texts(self.only)
-
-
-def _texts(only: str) -> str:
-    """For which texts, without the length of the measured case."""
-    if not only:
-        return ""
-    known = {_AT_MOST: "up to the original length", "more than": "beyond the original length"}
-    return f", for texts {next((known[start] for start in known if only.startswith(start)), 'of one length')} only"
+        if not self.only:
+            return self.what
+        known = {_AT_MOST: "up to the original length", "more than": "beyond the original length"}
+        texts = next((words for start, words in known.items() if self.only.startswith(start)), "of one length")
+        return f"{self.what}, for texts {texts} only"  # without the length of the measured case
 
 
 class EngineResult(NamedTuple):
@@ -109,111 +117,25 @@ class EngineResult(NamedTuple):
     remedy: Remedy | None = None
 
     @property
-    def right(self) -> bool:
-        """Whether the engine was measured to compute the row as transformers does."""
-        return self.state == "right"
-
-    @property
-    def wrong(self) -> bool:
-        """Whether the engine was measured to compute the row differently, or not at all."""
-        return self.state in WRONG
+    def right(self) -> bool | None:
+        """Whether the engine computes the row as transformers does; None: disputed, or not measured."""
+        return False if self.state in WRONG else (self.state == "right" or None)
 
     def __str__(self) -> str:
-        name, what = f"{title(self.engine)} {self.version}", f"{self.row} ({SPELLINGS[self.spelling]})"
+        name = f"{TITLES.get(self.engine, self.engine)} {self.version}"
+        what = f"{self.row} ({SPELLINGS[self.spelling]})"
+        gap = "" if self.gap is None else f", largest difference {self.gap:.2g}"
         if self.state == "not measured":
             return f"{what} was not measured in {name}"
         if self.state == "disputed":
             return f"{what} is disputed: {self.text} ({name}, measured {self.date})"
         words = {
             "right": f"computes {what} correctly",
-            "off": f"computes {what} differently from transformers{_difference(self.gap)}",
-            "ignored": f"ignores {self.text} in {what}{_difference(self.gap)}",
+            "off": f"computes {what} differently from transformers{gap}",
+            "ignored": f"ignores {self.text} in {what}{gap}",
             "refused": f"refuses {what}: {self.text}",
         }
         return f"{name} {words[self.state]} (measured {self.date}, {self.model})"
-
-
-class Verdict(NamedTuple):
-    """The measured results of one engine for each row that a config belongs to.
-
-    Attributes:
-        engine: its adapter's name.
-        version: of the engine.
-        results: one a row.
-        wrong: those of rows that the engine computes wrong.
-        right: True where every row was measured as correct, False where one was measured as wrong, else None.
-        beyond: parts of the config's attention that a measurement of a rotary class says nothing about.
-        override_ran: whether an override of this part of a config was run in the model class, and was right.
-    """
-
-    engine: str
-    version: str
-    results: tuple[EngineResult, ...]
-    wrong: tuple[EngineResult, ...]
-    right: bool | None
-    beyond: tuple[str, ...] = ()
-    override_ran: bool = False
-
-    @property
-    def plug_in_failed(self) -> bool:
-        """Whether posenc's plug-in was run on a wrong row and did not make it right."""
-        remedies = [result.remedy for result in self.wrong if result.remedy is not None]
-        return any(remedy.how == "none" and "plug-in" in remedy.what for remedy in remedies)
-
-    def __str__(self) -> str:
-        """What is wrong, with its remedy; what is disputed; what was not measured; or what is correct."""
-        if self.wrong:
-            return "; ".join(dict.fromkeys(f"{result}; {_advice(result.remedy)}" for result in self.wrong))
-        disputed = [str(result) for result in self.results if result.state == "disputed"]
-        if disputed:
-            return "; ".join(dict.fromkeys(disputed))
-        if self.right:
-            models = dict.fromkeys(result.model for result in self.results)
-            rows = dict.fromkeys(result.row for result in self.results)
-            of_class = engine_table()["engines"][self.engine][self.version]["measures"] == "cos and sin"
-            measures = "rotary class" if of_class else "whole model"
-            rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and of_class else ""
-            verb = "matches" if len(rows) == 1 else "match"
-            return f"{', '.join(rows)} {verb} transformers ({measures}, {', '.join(models)}{rest})"
-        if not self.version:
-            return f"not measured: {title(self.engine)}"
-        spelling = SPELLINGS[self.results[0].spelling] if self.results else ""
-        rows = dict.fromkeys(result.row for result in self.results if not result.right)
-        return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
-
-
-def _advice(remedy: Remedy | None) -> str:
-    if remedy is None:
-        return "no remedy was measured"
-    return str(remedy) if remedy.how == "none" else f"remedy: {remedy}"
-
-
-def _difference(gap: float | None) -> str:
-    return "" if gap is None else f", largest difference {gap:.2g}"
-
-
-@lru_cache(maxsize=1)
-def engine_table() -> dict[str, Any]:
-    """What engines compute, from ``engine_table.json``: by engine and version."""
-    table: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
-    return table
-
-
-def title(engine: str) -> str:
-    """How an engine is called in sentences."""
-    return NAMES.get(engine, engine)
-
-
-def newest(engine: str) -> str:
-    """The version of an engine's newest record, which all results are of; "" where there is none."""
-    measured: dict[str, Any] = engine_table()["engines"].get(engine, {})
-    return next(reversed(measured), "")
-
-
-def version_of(engine: str) -> str:
-    """The measured version as lines name it; of llama.cpp, whose releases have no numbers, that of its package."""
-    version = newest(engine)
-    return f"llama_cpp_python {version}" if version and engine in _ONE_CODE else version
 
 
 def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "") -> EngineResult:
@@ -229,27 +151,24 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
         spelling: a key of `SPELLINGS`.
         model_type: of the text model; "": any.
     """
-    version = newest(engine)
-    content = engine_table()["engines"].get(engine, {}).get(version)
+    content, version = engine_table().get(engine, {}), version_of(engine)
     nothing = EngineResult(engine, version, row, spelling, "not measured")
     state, text, seen, date = _SEEN.get((engine, version, model_type), ("not measured", "", (), ""))
     if row in seen:
         return nothing._replace(state=state, text=text, date=date, model=model_type)
-    if content is None:
-        return nothing
-    rows = content["rows"].get(row, {})
+    rows = content.get("rows", {}).get(row, {})
     model_type = _SAME_MROPE.get(model_type, model_type) if row.startswith("M-RoPE") else model_type
-    spellings = [spelling, spelling.removeprefix(_NESTED)]
-    if content["measures"] == "cos and sin":  # transformers hands the class version 5's block, however it is written
+    spellings, of_class = [spelling, spelling.removeprefix(_NESTED)], content.get("measures") == "cos and sin"
+    if of_class:  # transformers hands the class version 5's block, however it is written
         spellings += ["v5", f"{_NESTED}v5"]
-    one_code = content["measures"] == "cos and sin" or engine in _ONE_CODE
     for key in dict.fromkeys(spellings):
-        entry = _entry_for(rows.get(key, []), model_type, one_code)
+        entry = _entry_for(rows.get(key, []), model_type, of_class or engine in _ONE_CODE)
         if entry is None:
             continue
-        remedy, tried = None, entry.get("remedy")
-        if tried is not None:
-            remedy = Remedy(tried["how"], tried.get("what", ""), tuple(tried.get("adds", ())), tried.get("only", ""))
+        tried = entry.get("remedy")
+        remedy = tried and Remedy(
+            tried["how"], tried.get("what", ""), tuple(tried.get("adds", ())), tried.get("only", "")
+        )
         return nothing._replace(
             spelling=key, state=entry["state"], gap=entry.get("gap"), text=entry.get("text", ""), date=content["date"],
             model=model_type if model_type in entry["models"] else entry["models"][0], remedy=remedy,
@@ -337,6 +256,48 @@ def rows_of_blocks(blocks: Iterable[Block | None], length: int | None = None) ->
     }
 
 
+class Verdict(NamedTuple):
+    """The measured results of one engine for each row that a config belongs to.
+
+    Attributes:
+        engine: its adapter's name.
+        results: one a row.
+        right: True where every row was measured as correct, False where one was measured as wrong, else None.
+        beyond: parts of the config's attention that a measurement of a rotary class says nothing about.
+        override_ran: whether an override of this part of a config was run in the model class, and was right.
+    """
+
+    engine: str
+    results: tuple[EngineResult, ...]
+    right: bool | None
+    beyond: tuple[str, ...] = ()
+    override_ran: bool = False
+
+    def __str__(self) -> str:
+        """What is wrong, with its remedy; what is disputed; what was not measured; or what is correct."""
+        texts = []
+        for result in self.results if self.right is False else ():
+            remedy = result.remedy
+            advice = (
+                "no remedy was measured" if remedy is None else remedy if remedy.how == "none" else f"remedy: {remedy}"
+            )
+            texts += [f"{result}; {advice}"] if result.right is False else []
+        texts = texts or [str(result) for result in self.results if result.state == "disputed"]
+        if texts:
+            return "; ".join(dict.fromkeys(texts))
+        rows = dict.fromkeys(result.row for result in self.results if self.right or not result.right)
+        if self.right:
+            models = dict.fromkeys(result.model for result in self.results)
+            of_class = engine_table()[self.engine]["measures"] == "cos and sin"
+            measures = "rotary class" if of_class else "whole model"
+            rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and of_class else ""
+            verb = "matches" if len(rows) == 1 else "match"
+            return f"{', '.join(rows)} {verb} transformers ({measures}, {', '.join(models)}{rest})"
+        if self.engine not in engine_table():
+            return f"not measured: {TITLES.get(self.engine, self.engine)}"
+        return f"not measured: {', '.join(rows)} with {SPELLINGS[self.results[0].spelling]}" if rows else "not measured"
+
+
 def verdict(
     engine: str,
     blocks: Iterable[Block | None],
@@ -361,15 +322,16 @@ def verdict(
         beyond: as `posenc.hf.serving.lines.Serving.beyond` has it.
         overridden: the type of the whole model where flags override a part of its config, such as text_config.
     """
-    version, results = newest(engine), []
+    results = []
     for row, block in rows_of_blocks(blocks, length).items():
         result = engine_result(engine, row, spelling, model_type)
-        results.append(result._replace(state="right") if result.wrong and _has_remedy(result, block) else result)
-    classes = engine_table()["engines"].get(engine, {}).get(version, {}).get("classes", {})
-    ran = not overridden or "nested override" in classes.get(overridden, {})
-    wrong = tuple(result for result in results if result.wrong)
-    measured = bool(results) and all(result.right for result in results)
-    return Verdict(engine, version, tuple(results), wrong, False if wrong else measured or None, beyond, ran)
+        results.append(
+            result._replace(state="right") if result.right is False and _has_remedy(result, block) else result
+        )
+    ran = not overridden or "nested override" in engine_table().get(engine, {}).get("classes", {}).get(overridden, {})
+    states = {result.right for result in results}
+    right = False if False in states else (states == {True} or None)
+    return Verdict(engine, tuple(results), right, beyond, ran)
 
 
 def _has_remedy(result: EngineResult, block: Block) -> bool:

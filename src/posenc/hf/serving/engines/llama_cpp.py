@@ -14,12 +14,11 @@ import shlex
 
 from posenc.hf.config.rope_keys import Block
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import block_in, gain_of_yarn
+from posenc.hf.serving.lines import Line, Serving, block_in, gain_of_yarn
 from posenc.hf.serving.table import CONVERTER, FLAGS, WRITER, version_of
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
-COLUMN = CONVERTER
+COLUMN, VERSION = CONVERTER, f"llama_cpp_python {version_of(CONVERTER)}"  # llama.cpp's releases have no numbers
 _SECTION = "mrope_section"
 _OF_YARN = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
 _GAIN = {"attention_factor", "mscale", "mscale_all_dim"}
@@ -29,7 +28,7 @@ def line(serving: Serving) -> Line:
     """The line of llama.cpp."""
     if serving.gguf:
         return _of_gguf(serving)
-    if serving.text_config.rotation.latent:
+    if serving.facts.text.rotation.latent:
         return _of_latent(serving)
     return _by_flags(serving) if serving.overridden else _of_folder(serving)
 
@@ -46,7 +45,7 @@ def _words(serving: Serving) -> tuple[str, str]:
 
 def _of_latent(serving: Serving) -> Line:
     """Latent attention, whose softmax scale no flag sets, and of which the bench has no case."""
-    result, (convert, serve) = Line("llama.cpp", version_of(CONVERTER), "", None, ""), _words(serving)
+    result, (convert, serve) = Line("llama.cpp", VERSION, "", None, ""), _words(serving)
     if serving.overridden:
         text = "no flag sets the softmax scale of latent attention: convert the written folder"
         return result._replace(text=text)
@@ -59,13 +58,13 @@ def _of_latent(serving: Serving) -> Line:
 def _of_folder(serving: Serving) -> Line:
     """The converter's file, or where it loses the rotation a file that `posenc gguf` writes over it."""
     name, lost, (convert, serve) = shlex.quote(serving.folder), serving.verdict(CONVERTER), _words(serving)
-    result = Line("llama.cpp", version_of(CONVERTER), f"{convert} model.gguf; {serve}", lost.right, str(lost))
-    if not lost.wrong:
+    result = Line("llama.cpp", VERSION, f"{convert} model.gguf; {serve}", lost.right, str(lost))
+    if lost.right is not False:
         return result
     written = serving.verdict(WRITER, spelling="v5")
-    if written.wrong:
+    if written.right is False:
         return result._replace(command="", right=False, text=f"no GGUF file is known to hold this rotation: {written}")
-    rows = ", ".join(dict.fromkeys(each.row for each in lost.wrong))
+    rows = ", ".join(dict.fromkeys(each.row for each in lost.results if each.right is False))
     command = f"{convert} plain.gguf; posenc gguf plain.gguf model.gguf --rope {name}; {serve}"
     text = f"its own converter is wrong in {rows}; posenc gguf: {written}"
     return result._replace(command=command, right=written.right, text=text)
@@ -73,15 +72,15 @@ def _of_folder(serving: Serving) -> Line:
 
 def _by_flags(serving: Serving) -> Line:
     """Flags for the file of the original weights."""
-    result = Line("llama.cpp", version_of(FLAGS), "", None, "")
+    result = Line("llama.cpp", VERSION, "", None, "")
     try:
         words, block = flags_of(serving)
     except ValueError as error:
         return result._replace(text=str(error))
     checked = serving.verdict(FLAGS, [block], "v5")
-    if checked.wrong:
+    if checked.right is False:
         return result._replace(right=False, text=f"{checked}; write the file: posenc gguf")
-    raised = context_words(serving.text_config.model_type, serving.length)
+    raised = context_words(serving.facts.text.model_type, serving.length)
     return result._replace(
         command=shlex.join(["llama-server", "-m", "model.gguf", *words, *raised]), right=checked.right,
         text=str(checked), words=tuple(words),
@@ -94,7 +93,7 @@ def flags_of(serving: Serving) -> tuple[list[str], Block]:
     Raises:
         ValueError: for a rotation that no flags say.
     """
-    rotations = list(serving.config.rotations.items())
+    rotations = list(serving.facts.rotations.items())
     rotating = [(kind, rotation) for kind, rotation in rotations if rotation is not None]
     if not rotating:
         raise ValueError("no layer rotates")
@@ -136,9 +135,9 @@ def words_of_block(block: Block) -> list[str]:
 def _of_gguf(serving: Serving) -> Line:
     """Flags for a GGUF file, or a copy of it."""
     gguf, checked = serving.gguf, serving.verdict(WRITER, spelling="v5")
-    result = Line("llama.cpp", version_of(WRITER), "", None, "")
-    if checked.wrong or len(serving.blocks) != 1 or serving.blocks[0] is None:
-        reason = str(checked) if checked.wrong else "its layers have rotations of several kinds"
+    result = Line("llama.cpp", VERSION, "", None, "")
+    if checked.right is False or len(serving.blocks) != 1 or serving.blocks[0] is None:
+        reason = str(checked) if checked.right is False else "its layers have rotations of several kinds"
         return result._replace(right=False, text=f"no GGUF file is known to hold this rotation: {reason}")
     block = {key: value for key, value in serving.blocks[0].items() if key != _SECTION}
     by_flags = serving.verdict(FLAGS, spelling="v5")
@@ -146,8 +145,8 @@ def _of_gguf(serving: Serving) -> Line:
         words = words_of_block(block)
     except ValueError:  # the file must say it
         words = []
-    end = [*_context(serving), *context_words(serving.text_config.model_type, serving.length)]
-    if words and not by_flags.wrong:
+    end = [*_context(serving), *context_words(serving.facts.text.model_type, serving.length)]
+    if words and by_flags.right is not False:
         command = shlex.join(["llama-server", "-m", gguf, *words, *end])
         text = f"no file is changed; {by_flags}"
         return result._replace(command=command, right=by_flags.right, text=text, words=(*words, *end))

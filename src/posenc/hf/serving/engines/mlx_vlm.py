@@ -31,7 +31,7 @@ def line(serving: Serving) -> Line:
 def differences(serving: Serving) -> Iterator[str]:
     """What mlx-vlm's code makes of a config otherwise than the file says."""
     kinds = {block.get("rope_type", "default") for block in serving.blocks if block is not None} - {"default"}
-    model_type = serving.text_config.model_type.removesuffix("_text")
+    model_type = serving.facts.text.model_type.removesuffix("_text")
     if kinds and model_type in _UNSCALED:
         yield f"mlx-vlm's class of {model_type} reads no scaling, so that {' and '.join(sorted(kinds))} has no effect"
     elif kinds and model_type in _REFUSED:

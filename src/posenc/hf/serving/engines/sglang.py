@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posenc.hf.config.text_config import max_length
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import Server, longrope_note, server_line, steps_of_temperature
-from posenc.hf.serving.table import SGLANG
+from posenc.hf.serving.lines import Line, Server, Serving, longrope_note, server_line, steps_of_temperature
+from posenc.hf.serving.table import SGLANG, version_of
 
-COLUMN = SGLANG
+COLUMN, VERSION = SGLANG, version_of(SGLANG)
 SERVER = Server(
-    "sglang", SGLANG, ("python", "-m", "sglang.launch_server", "--model-path"), "--context-length",
-    "--json-model-override-args", "sglang", merges=True, from_outer=("qwen3_vl_text",),
+    "sglang", VERSION, ("python", "-m", "sglang.launch_server", "--model-path"), "--context-length",
+    "--json-model-override-args", merges=True, from_outer=("qwen3_vl_text",),
 )  # fmt: skip
 
 
@@ -30,8 +29,8 @@ def line(serving: Serving) -> Line:
 
 def differences(serving: Serving) -> Iterator[str]:
     """What SGLang's code makes of a config otherwise than the file says."""
-    declared = max_length(serving.text_config)
-    for _, step in steps_of_temperature(serving.config):
+    declared = max_length(serving.facts.text)
+    for _, step in steps_of_temperature(serving.facts):
         if declared is not None and declared != step:
             yield (
                 f"sglang computes the step of the temperature from max_position_embeddings ({declared:,} tokens), not "

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.ntk import DynamicNTK
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import Server, longrope_note, server_line, steps_of_temperature
-from posenc.hf.serving.table import VLLM
+from posenc.hf.serving.lines import Line, Server, Serving, longrope_note, server_line, steps_of_temperature
+from posenc.hf.serving.table import VLLM, version_of
 
-COLUMN = VLLM
-SERVER = Server("vllm", VLLM, ("vllm", "serve"), "--max-model-len", "--hf-overrides", "vllm")
+COLUMN, VERSION = VLLM, version_of(VLLM)
+SERVER = Server("vllm", VERSION, ("vllm", "serve"), "--max-model-len", "--hf-overrides")
 _DRAFTS = (
     "a draft model or multi-token prediction (--speculative-config) does not get these overrides: write them into its "
     "config.json"
@@ -35,13 +34,13 @@ def line(serving: Serving) -> Line:
 
 def differences(serving: Serving) -> Iterator[str]:
     """What vLLM's code makes of a config otherwise than the file says."""
-    for beta, step in steps_of_temperature(serving.config):
+    for beta, step in steps_of_temperature(serving.facts):
         key = json.dumps({"llama_4_scaling": {"original_max_position_embeddings": step, "beta": beta}})
         yield (
             "vllm does not apply the temperature of llama_4_scaling_beta from rope_parameters: add "
             f"{key[1:-1]} to the config, outside every block"
         )
-    for rope in serving.config.rotations.values():
+    for rope in serving.facts.rotations.values():
         for step in () if rope is None else steps_of(text_rope(rope).scaling):
             if isinstance(step, DynamicNTK) and serving.length is not None and serving.length < step.original_length:
                 yield (

@@ -10,8 +10,7 @@ import json
 
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.text_config import length_key
-from posenc.hf.serving.lines import WRITE_FIRST, Line, Serving
-from posenc.hf.serving.overrides import block_in
+from posenc.hf.serving.lines import WRITE_FIRST, Line, Serving, block_in
 
 VERSION, INSTEAD = "0.19.0", WRITE_FIRST
 
@@ -21,8 +20,8 @@ def line(serving: Serving) -> Line:
     settings = {"base_model": serving.folder, "sequence_len": serving.length}
     if not serving.overridden:
         return Line("axolotl", VERSION, json.dumps(settings), None, "not run: transformers reads the file as it is")
-    text_config, rope = serving.text_config, serving.rope
-    if text_config.path or list(serving.config.rotations) != [ALL]:
+    text_config, rope = serving.facts.text, serving.rope
+    if text_config.path or list(serving.facts.rotations) != [ALL]:
         raise ValueError("its overrides are set on the whole config, and not on a part of it")
     block = block_in("transformers", rope, serving.length)
     overrides = {"rope_parameters": block, length_key(text_config): serving.length}

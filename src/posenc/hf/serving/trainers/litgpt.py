@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import block_in, gain_of_yarn
-from posenc.hf.serving.table import newest, verdict
+from posenc.hf.serving.lines import Line, Serving, block_in, gain_of_yarn
+from posenc.hf.serving.table import verdict, version_of
 
 COLUMN = "litgpt"
-VERSION = newest(COLUMN)
+VERSION = version_of(COLUMN)
 _KEYS = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
@@ -26,7 +25,7 @@ def line(serving: Serving) -> Line:
     block = block_in("transformers", rope, serving.length)
     settings = {"block_size": serving.length, **_settings(block, rope.rotary_dim / rope.head_dim)}
     checked = verdict(COLUMN, [block], model_type="llama")  # one cache serves all of its models
-    command = "" if checked.wrong else f"model_config.yaml: {json.dumps(settings)}"
+    command = "" if checked.right is False else f"model_config.yaml: {json.dumps(settings)}"
     return Line("litgpt", VERSION, command, checked.right, str(checked))
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import block_in, gain_of_yarn
+from posenc.hf.serving.lines import Line, Serving, block_in, gain_of_yarn
 
 VERSION = "core 0.16.1"
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -20,7 +19,7 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 def line(serving: Serving) -> Line:
     """The arguments of Megatron."""
     rope = serving.rope
-    if serving.text_config.rotation.latent:
+    if serving.facts.text.rotation.latent:
         raise ValueError("latent attention has fields of its own there (MLATransformerConfig), which no line has")
     block = block_in("transformers", rope, serving.length)
     arguments = {

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from posenc.hf.serving.lines import Line, Serving
-from posenc.hf.serving.overrides import block_in
-from posenc.hf.serving.table import newest, verdict
+from posenc.hf.serving.lines import Line, Serving, block_in
+from posenc.hf.serving.table import verdict, version_of
 
 COLUMN = "torchtitan"
-VERSION = newest(COLUMN)
+VERSION = version_of(COLUMN)
 
 
 def line(serving: Serving) -> Line:
