@@ -39,7 +39,7 @@ from posenc.hf.config.non_rotary import attached_names
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import ALL, INTERLEAVED, PRESERVED, Block
 from posenc.hf.config.rope_keys import keys_of as keys_of_type
-from posenc.hf.config.rotation import LENGTH, SILENT, Rotation, equivalent, text_rope
+from posenc.hf.config.rotation import LENGTH, SILENT, Convention, Rotation, equivalent, text_rope
 from posenc.hf.config.text_config import length_key, max_length
 from posenc.hf.config.write import block_of, extended_length, keys_of, share_of, to_longrope
 from posenc.hf.families.family import CHUNKED
