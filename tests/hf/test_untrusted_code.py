@@ -19,7 +19,7 @@ import torch
 pytest.importorskip("transformers")
 
 import posenc_cli
-from posenc.hf.attach.loading import init_model, load_causal_lm, load_model
+from posenc.hf.attach.loading import load_causal_lm, load_model
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from tests.hf.looking_back import looking_back, saved
 
@@ -118,7 +118,7 @@ def test_the_flag_lets_it_run(sound: Path, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(sound, folder)
     with_code(folder, mark)
-    for call in (init_model, load_model, load_causal_lm):
+    for call in (load_model, load_causal_lm):
         with pytest.raises(ValueError, match="trust"):
             call(folder)  # type: ignore[operator]
         assert not mark.exists()

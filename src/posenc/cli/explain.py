@@ -58,10 +58,10 @@ def run(options: Namespace) -> int:
 
 def _compare_modules(path: str, *, as_json: bool, trust_remote_code: bool) -> int:
     from posenc.hf.attach.live_model import inspect
-    from posenc.hf.attach.loading import init_model  # transformers
+    from posenc.hf.attach.loading import load_model  # transformers
 
     with naming(path):
-        inspection = inspect(init_model(Path(path), trust_remote_code=trust_remote_code))
+        inspection = inspect(load_model(Path(path), weights=False, trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [
         {**layer._asdict(), "differs": [difference._asdict() for difference in layer.differs]}
         for layer in inspection.layers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ from torch import Tensor
 pytest.importorskip("transformers")
 
 
+from safetensors.torch import load_file, save_file
+
 from posenc.hf.attach import attach, load
-from tests.hf.extend.extended import small, text
+from posenc.hf.attach.loading import load_model
+from tests.hf.extend.extended import saved, small, text
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 IDS = text(96).view(4, 24)
@@ -75,6 +80,34 @@ def test_an_adapter_names_its_attached_base_which_is_not_loaded_without_encoding
     without_encodings = peft.AutoPeftModelForCausalLM.from_pretrained(adapter)  # which a fresh process refuses
     with pytest.raises(ValueError, match=r"posenc\.hf\.attach\.load"):
         without_encodings(input_ids=IDS)
+
+
+def test_what_transformers_would_leave_out_of_a_model_is_an_error(tmp_path: Path) -> None:
+    """It warns and goes on with random weights where a file lacks some, and without an adapter's that find no place."""
+    peft = pytest.importorskip("peft")
+    base, full = tmp_path / "base", tmp_path / "full"
+    saved(base, small())
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    tuned = peft.get_peft_model(small(), config)
+    for name, weight in tuned.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    shutil.copytree(base, full)
+    tuned.save_pretrained(full)
+    description = json.loads((full / "adapter_config.json").read_text()) | {"base_model_name_or_path": str(base)}
+    (full / "adapter_config.json").write_text(json.dumps(description))
+    torch.testing.assert_close(logits(load_model(full)), logits(tuned), rtol=0, atol=1e-5)
+    (full / "adapter_config.json").write_text(json.dumps(description | {"target_modules": ["q_proj"]}))
+    with pytest.raises(ValueError, match=r"target_modules.*v_proj"):
+        load_model(full)
+    attach(small(), "fox").save_pretrained(tmp_path / "attached")
+    for folder, opened, gone in ((base, load_model, "norm.weight"), (tmp_path / "attached", load, ".posenc.")):
+        weights = load_file(folder / "model.safetensors")
+        kept = {name: value for name, value in weights.items() if gone not in name}
+        assert len(kept) < len(weights)
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(ValueError, match=f"lacks.*{gone}"):
+            opened(folder)
 
 
 def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> None:

@@ -206,10 +206,10 @@ def test_damaged_weights_are_named_before_the_model_is_built(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"device": "cuda"}, "device 'cuda' does not exist"),
-        ({"device": "gpu"}, "device must be auto, cpu, cuda"),
-        ({"dtype": "half"}, "dtype must be one of auto, float32"),
-        ({"device_map": "all"}, "device_map must be one of auto"),
+        ({"device": "cuda"}, "device 'cuda': "),
+        ({"device": "gpu"}, "device 'gpu': .*cpu, cuda"),
+        ({"dtype": "float33"}, "dtype"),
+        ({"device_map": "all"}, "device_map"),
     ],
 )
 def test_devices_and_dtypes_that_do_not_exist(options: dict[str, str], says: str, tmp_path: Path) -> None:

@@ -282,7 +282,8 @@ def load(folder: str | Path, **options: Any) -> Any:
         The model of transformers.
 
     Raises:
-        ValueError: for a folder without encodings, and for encodings that were built in Python.
+        ValueError: for a folder without encodings, for encodings that were built in Python, and for tensors that are
+            missing.
     """
     options = {"trust_remote_code": False, **options}
     source = {key: options[key] for key in ("trust_remote_code", "local_files_only", "revision") if key in options}
@@ -309,8 +310,31 @@ def load(folder: str | Path, **options: Any) -> Any:
             attach_saved(self, saved)
 
     Loading.__name__, Loading.__module__ = classes.__name__, classes.__module__
-    model: Any = Loading.from_pretrained(folder, config=config, **options)
+    options["output_loading_info"] = True
+    model = whole_model(folder, *Loading.from_pretrained(folder, config=config, **options))
     model.__class__ = classes
+    return model
+
+
+def whole_model(source: str | Path, model: Any, info: Mapping[str, Any]) -> Any:
+    """A model of ``from_pretrained``, unless transformers has left something out, of which it only warns.
+
+    Args:
+        source: of the model.
+        model, info: what ``from_pretrained`` returns with ``output_loading_info=True``.
+
+    Raises:
+        ValueError: for tensors that the files lack, which would stay random, and for tensors of an adapter that find
+            no place; those of other files may belong to parts of a model that are not asked for.
+    """
+    lacking, dropped = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    if lacking:
+        raise ValueError(f"{source} lacks {len(lacking)} tensors of its model, as {lacking[0]}: they would be random")
+    if dropped and getattr(model, "_hf_peft_config_loaded", False):
+        raise ValueError(
+            f"{source}: target_modules and modules_to_save of adapter_config.json leave out {len(dropped)} tensors of "
+            f"its adapter, as {dropped[0]}"
+        )
     return model
 
 

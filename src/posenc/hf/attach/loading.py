@@ -9,7 +9,6 @@ ValueError that names the folder.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import pickle
 import shutil
@@ -17,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -26,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufCo
 from posenc.arguments import one_line, shown
 from posenc.evaluation.likelihood import device_of
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach
+from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach, whole_model
 from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.non_rotary import is_posenc_config
@@ -44,9 +43,6 @@ _OPENED_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja",
 TOKENIZERS = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
 )  # fmt: skip
-_ALWAYS_BUILT = 2**28  # bytes of a model that is built whatever the size of the folder's weights
-_MAX_GROWTH = 64  # memory over the bytes of weights: one bit becomes 32, and half of a model may be buffers
-_MAX_LAYERS = 2048  # the deepest transformer had 1,000
 _MAX_ERROR = 300  # characters of another package's error
 
 _UNTRUSTED = (
@@ -55,66 +51,51 @@ _UNTRUSTED = (
 )
 
 
-def has_weights(folder: Path) -> bool:
-    """Whether a folder holds a model's weights."""
-    return any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
-
-
-def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
-    """The model of a folder; with random weights where it has none, as its configuration alone says.
-
-    Raises:
-        ValueError: for what is no folder, and as `load_model`.
-    """
-    if not folder.is_dir():
-        what = "is no folder, so no model can be built" if folder.exists() else ""
-        raise ValueError(f"path: {path_text(folder)} {what}" if what else f"path: {missing(folder)}")
-    if has_weights(folder):
-        return load_model(folder, trust_remote_code=trust_remote_code)
-    check_folder(folder, trust_remote_code=trust_remote_code)
-    with loading(folder, "the model"):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
-        _check_size(folder, config, trust_remote_code)
-        block = block_of(config)
-        if block is not None:
-            config._attn_implementation = None
-        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-        if block is not None:
-            attach_saved(model, block)
-    return cast(nn.Module, model.eval())
-
-
 def load_model(
-    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, device_map: Any = None
-) -> nn.Module:
-    """The model of a folder with its weights, on the processor; quantised weights stay as transformers loads them.
+    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, device_map: Any = None,
+    weights: bool = True,
+) -> nn.Module:  # fmt: skip
+    """The model of a folder, on the processor; quantised weights stay as transformers loads them.
 
     Args:
-        folder: of transformers, with weights.
+        folder: of transformers.
         dtype: of the weights in memory.
         trust_remote_code: whether the folder's own code may run.
         device_map: of ``from_pretrained``, where the weights go; None: to the processor.
+        weights: whether the folder must have weights; else one without them gives a model with random ones.
 
     Raises:
-        ValueError: for a folder without any, for one with code that nobody has allowed, and for whatever transformers
-            cannot load.
+        ValueError: for what is no folder, for one with code that nobody has allowed, for tensors that would be left
+            out of the model, and for whatever transformers cannot load.
     """
     if not folder.is_dir():
         raise ValueError(f"path: {missing(folder) if not folder.exists() else f'{path_text(folder)} is no folder'}")
-    if not has_weights(folder):
+    has_weights = any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
+    if weights and not has_weights:
         raise ValueError(f"path: {path_text(folder)} has no weights ({', '.join(_WEIGHTS)})")
     check_folder(folder, trust_remote_code=trust_remote_code)
     for name, text in problems_of_weights(folder):
         raise ValueError(f"{path_text(folder / name)} {text}")
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     with loading(folder, "the model"):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
-        _check_size(folder, config, trust_remote_code)
-        loader = AutoModelForCausalLM.from_pretrained if block_of(config) is None else load_attached
-        placed = {} if device_map is None else {"device_map": device_map}
-        model: nn.Module = loader(
-            folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True, **placed
-        )
-    return model.eval()
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+        block = block_of(config)
+        if has_weights:
+            options |= {"dtype": dtype, "local_files_only": True, "device_map": device_map}
+            if block is not None:
+                model = load_attached(folder, **options)
+            else:
+                loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **options)
+                model = whole_model(folder, *loaded)
+        else:
+            if block is not None:
+                config._attn_implementation = None
+            _check_memory(config, trust_remote_code)
+            model = AutoModelForCausalLM.from_config(config, **options)
+            if block is not None:
+                attach_saved(model, block)
+    live: nn.Module = model.eval()
+    return live
 
 
 def check_tokenizer(folder: Path) -> None:
@@ -197,28 +178,17 @@ def loading(source: Path, what: str) -> Iterator[None]:
         raise ValueError(f"{path_text(source)}: transformers cannot load {what}: {printable(kind + brief)}") from error
 
 
-def _check_size(folder: Path, config: Any, trust_remote_code: bool) -> None:
-    """Raise a ValueError for a model that is far larger than the weights of its folder, or than the memory."""
-    tensors, size = 0, 0
-    for pattern in _WEIGHTS:
-        size += sum(path.stat().st_size for path in folder.glob(pattern))
-    for path in folder.glob("*.safetensors"):
-        tensors += len(tensors_in(path))
-    layers = getattr(config.get_text_config(), "num_hidden_layers", None)
-    if tensors and isinstance(layers, int) and layers > max(tensors, 64):
-        raise ValueError(f"config.json says {layers:,} layers, and the weights have {tensors:,} tensors in all")
-    if isinstance(layers, int) and layers > _MAX_LAYERS:
-        raise ValueError(f"config.json says {layers:,} layers; a model of more than {_MAX_LAYERS:,} is not built")
+def _check_memory(config: Any, trust_remote_code: bool) -> None:
+    """Raise a ValueError for a model that takes more than half of the machine's memory."""
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except Exception:
         return  # building it for good says what is wrong, or that only this device is
     needed = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
-    most = _MAX_GROWTH * size if size else _memory() // 2
-    if needed > max(most, _ALWAYS_BUILT):
-        room = f"the weights have {size:,}" if size else f"half of the memory is {most:,}"
-        raise ValueError(f"the model of its config.json takes {needed:,} bytes, and {room}")
+    most = _memory() // 2
+    if needed > most:
+        raise ValueError(f"the model of its config.json takes {needed:,} bytes, and half of the memory is {most:,}")
 
 
 def _memory() -> int:
@@ -266,10 +236,6 @@ def attach_to_folder(
     write_atomically(out, write)
 
 
-_DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
-_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # of accelerate
-
-
 class Loaded(NamedTuple):
     """A live model and its tokenizer, None where the folder has none."""
 
@@ -301,8 +267,6 @@ def load_causal_lm(
     if not path.exists():
         raise FileNotFoundError(f"model: {missing(path)}; give a folder of transformers or a GGUF file")
     device = chosen_device(device)
-    check_dtype(dtype)
-    check_device_map(device_map)
     file = _gguf_in(path)
     if file is None:
         if reads_text:
@@ -328,9 +292,11 @@ def load_causal_lm(
     source_options |= {"trust_remote_code": False, "local_files_only": True}
     unpacked = GgufConfig(dequantize=True)  # weights in blocks can neither be trained nor saved
     with loading(file, "the model"):
-        model = AutoModelForCausalLM.from_pretrained(
-            **source_options, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked
-        )
+        loaded = AutoModelForCausalLM.from_pretrained(
+            **source_options, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked,
+            output_loading_info=True,
+        )  # fmt: skip
+    model = whole_model(file, *loaded)
     _rotate_as_file(model, file)
     with loading(file, "the tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(**source_options) if has else None
@@ -352,42 +318,16 @@ def opened(model: nn.Module | str | Path, tokenizer: Any, *, reads_text: bool, *
     return Loaded(live, tokenizer or own)
 
 
-def check_device(device: str) -> None:
-    """Raise a ValueError for a device that does not exist."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ValueError(f"device must be auto, cpu, cuda, cuda:1, mps, ..., got {shown(device)}") from None
-    module = getattr(torch, kind, None)
-    if kind == "meta" or (kind not in ("cpu", "mps") and module is not None and not module.is_available()):
-        raise ValueError(
-            f"device {shown(device)} does not exist: torch {torch.__version__} finds no {kind}; --device cpu"
-        )
-
-
 def chosen_device(device: str) -> str:
-    """A device by name; "auto": cuda, mps or cpu, the first that torch finds."""
+    """A device by name, which must exist; "auto": cuda, mps or cpu, the first that torch finds."""
     if device == "auto":
         mps = getattr(torch.backends, "mps", None)
         device = "cuda" if torch.cuda.is_available() else "mps" if mps is not None and mps.is_available() else "cpu"
-    check_device(device)
+    try:
+        torch.zeros((), device=device).item()
+    except (RuntimeError, AssertionError) as error:  # no device of this name, no torch for it, or none with numbers
+        raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from None
     return device
-
-
-def check_dtype(dtype: str) -> None:
-    """Raise a ValueError for a name that is no floating-point type of weights."""
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {shown(dtype)}")
-
-
-def check_device_map(device_map: str | None) -> None:
-    """Raise a ValueError for a device map that is none, or without accelerate, which places the weights."""
-    if device_map is None:
-        return
-    if device_map not in _DEVICE_MAPS:
-        raise ValueError(f"device_map must be one of {', '.join(_DEVICE_MAPS)}, got {shown(device_map)}")
-    if importlib.util.find_spec("accelerate") is None:
-        raise ValueError("device_map needs accelerate: pip install 'posenc[extend]', in a clone '.[extend]'")
 
 
 def is_folder_of_transformers(path: Path, model: nn.Module) -> bool:
@@ -408,7 +348,7 @@ def to_device(model: nn.Module, device: str) -> nn.Module:
     """Move a model to a device; a ValueError where it does not fit."""
     try:
         return model.to(device)
-    except (RuntimeError, AssertionError) as error:  # out of memory, or no such device number
+    except (RuntimeError, AssertionError) as error:  # out of memory
         raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from error
 
 
