@@ -32,7 +32,7 @@ LENGTH = 16  # of the smallest models
 
 def test_the_rotation_of_every_family_is_replaced_or_refused() -> None:
     done = []
-    for name in ROTARY:
+    for name in (name for name, family in ROTARY.items() if not family.not_compared):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
