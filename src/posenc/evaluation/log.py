@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
+import filelock  # which torch brings
 from torch import nn
 
 
@@ -30,7 +31,14 @@ class MeasurementLog:
         self.path = path
         self.known: dict[str, Any] = {}
         self._complete: int | None = None  # bytes before a line that was cut off
-        self._lock = locked(path) if path is not None and lock else None
+        self._lock = lock_of(path) if path is not None and lock else None
+        try:
+            if self._lock is not None:
+                self._lock.acquire(blocking=False)
+        except filelock.Timeout:
+            raise ValueError(
+                f"{path}: another process is writing there: wait, or give each a part or folder of its own"
+            ) from None
         if path is None or not path.exists():
             return
         content = path.read_bytes()
@@ -49,7 +57,7 @@ class MeasurementLog:
 
     def __exit__(self, *error: object) -> None:
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
 
     def get(self, key: str) -> Any:
         """The value of a key; None where it was not measured."""
@@ -73,25 +81,9 @@ class MeasurementLog:
         self.known[key] = value
 
 
-def locked(path: Path, *, wait: bool = False) -> TextIO:
-    """An open file next to ``path`` that holds its lock; closing it, and the end of the process in any way, frees it.
-
-    Raises:
-        ValueError: where another process holds the lock, unless ``wait``.
-    """
-    file = path.with_name(f".{path.name}.lock").open("w")
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such lock: there, one process a folder is up to the user
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise ValueError(
-            f"{path}: another process is writing there: wait, or give each a part or folder of its own"
-        ) from error
-    return file
+def lock_of(path: Path) -> filelock.BaseFileLock:
+    """The lock of a file, which the end of a process in any way frees."""
+    return filelock.FileLock(path.with_name(f".{path.name}.lock"))
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from posenc.evaluation.likelihood import token_losses
-from posenc.evaluation.log import MeasurementLog, fingerprint, locked
+from posenc.evaluation.log import MeasurementLog, fingerprint, lock_of
 from posenc.evaluation.needles import ScoredText
 from posenc.evaluation.report import AS_IS, CHUNKED, CUT
 from posenc.frequencies.longrope import gain_of
@@ -140,7 +140,7 @@ def _searched_factors(
     if folder is None:
         return searcher.search(pieces, trained=trained, factor=target / trained)
     path = folder / "search.jsonl"
-    with locked(path, wait=True):
+    with lock_of(path):
         return searcher.search(pieces, trained=trained, factor=target / trained, log=MeasurementLog(path))
 
 
