@@ -11,7 +11,7 @@ table_values  NaN and saved frequencies;  weight_files: damaged, truncated, miss
 file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
 side_files    limits of tokenizer, generation and sentence-transformers
 compare       two checkpoints or configurations
-fixing        writes the keys that resolve a finding, to a copy or beside a backup (`posenc.hf.rules.correction_of`)
+corrections   the keys that resolve a finding;  fixing: writes them, to a copy or beside a backup
 report        the findings of one source
 """
 

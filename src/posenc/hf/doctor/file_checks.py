@@ -19,11 +19,11 @@ from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import RULES
 from posenc.hf.config.rotation import equivalent
+from posenc.hf.doctor.corrections import correction_of, keys_for, single, text_path
 from posenc.hf.doctor.report import NOT_READ
 from posenc.hf.doctor.side_files import on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
-from posenc.hf.rules import correction_of
-from posenc.hf.rules.case import has_remote_code, keys_for, single, text_path
+from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError
 

@@ -27,10 +27,10 @@ from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
 from posenc.hf.attach.loading import tokenizer_in
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import built
+from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.doctor.side_files import longest_of
 from posenc.hf.explanation.report import ranges
 from posenc.hf.findings import Finding
-from posenc.hf.rules.case import keys_for, single, text_path
 from posenc.hf.sources.load import Config
 
 _REBUILD = "modules are built once, with the model: give the configuration to from_pretrained(..., config=config)"

@@ -15,9 +15,9 @@ from typing import Any
 
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.findings import Finding
 from posenc.hf.limits import BASE
-from posenc.hf.rules.case import keys_for, single, text_path
 from posenc.hf.sources.tensor_files import Entry
 
 TABLE = re.compile(r"(?:^|\.)(wpe|positions_embed|position_embeddings?|embed_positions|pos_embed)(\.weight)?$")

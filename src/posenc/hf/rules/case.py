@@ -1,44 +1,23 @@
-"""What a rule is given, and what corrections are made of.
+"""What a rule is given, and helpers of rules.
 
-A rule is a function from a `Case`, one kind of layers of a config, or from `ModelFacts` to a `Finding` or None. It says
-in its docstring where the mistake was met: a public thread, or a published file.
+A rule is a function from a `Case`, one kind of layers of a config, or from `ModelFacts` to the findings of one subject.
+It says in its docstring where each mistake was met: a public thread, or a published file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_keys import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.config.text_config import TextConfig, with_text_config
+from posenc.hf.config.text_config import TextConfig
 from posenc.hf.families.family import RotationRules
-from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 
-
-class Read(Protocol):
-    """A config as `posenc.hf.config.rope_config` reads it, as far as corrections need it: that file imports these."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def rotations(self) -> Mapping[str, Rotation | None]: ...
-    @property
-    def rotation(self) -> Rotation: ...
-    @property
-    def findings(self) -> tuple[Finding, ...]: ...
-    @property
-    def text_config(self) -> TextConfig: ...
-    @property
-    def model_type(self) -> str: ...
-    def with_rope(self, rope: Rotation | Mapping[str, Rotation | None] | None) -> Read: ...
-    def like(self, config: Any) -> Read: ...
-    def to_config(self, version: int | None = None) -> Config: ...
+ORIGINAL, DECLARED = "original_max_position_embeddings", "max_position_embeddings"
 
 
 class Case(NamedTuple):
@@ -69,11 +48,6 @@ class Case(NamedTuple):
     slowest: float
 
 
-BlockRule = Callable[[Case], Finding | None]
-ConfigRule = Callable[[ModelFacts], Finding | None]
-Fix = Callable[[Read], "Config | None"]
-
-
 def case_of(facts: ModelFacts, block: RopeBlock, rope: Rotation) -> Case:
     """What rules are given of one kind of layers."""
     spec, values = text_rope(rope), block.effective
@@ -95,40 +69,3 @@ def in_block(case: Case, changes: Config) -> Config | None:
 def has_remote_code(config: Config) -> bool:
     """Whether a configuration names code in its folder, which may read the keys in another way than transformers."""
     return bool(config.get("auto_map")) and not is_posenc_config(config)
-
-
-def text_path(read: Read) -> str:
-    """The path of the text part in its file; "" where it is the whole."""
-    return ".".join(read.text_config.path)
-
-
-def with_keys(read: Read, keys: Config) -> Config:
-    """The whole configuration with these keys in its text part; null removes one."""
-    text_config = read.text_config
-    text = {key: value for key, value in {**text_config.config, **keys}.items() if key not in keys or value is not None}
-    return with_text_config(read.config, text_config, text)
-
-
-def changed_keys(read: Read, config: Config) -> Config:
-    """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
-    before, after = read.text_config.config, config
-    for name in read.text_config.path:
-        after = after[name]
-    new = {key: value for key, value in after.items() if key not in before or before[key] != value}
-    return {**new, **{key: None for key in before if key not in after}}
-
-
-def single(read: Read) -> RoPESpec | None:
-    """The rotation, where all layers that rotate have the same."""
-    ropes = [rope for rope in read.rotations.values() if rope is not None]
-    return text_rope(ropes[0]) if len(ropes) == 1 else None
-
-
-def keys_for(read: Read, rope: RoPESpec | None) -> Config | None:
-    """The keys that give all layers this rotation; None where a configuration cannot say it."""
-    if rope is None:
-        return None
-    try:
-        return changed_keys(read, read.with_rope(rope).to_config())
-    except ValueError:
-        return None
