@@ -22,7 +22,7 @@ import torch
 
 import posenc
 from posenc_cli import run
-from posenc_cli.arguments import parser_of
+from posenc_cli.arguments import PARSERS
 from posenc_cli.commands import COMMANDS, STANDALONE
 from posenc_cli.exit_codes import BAD_INPUT
 
@@ -65,8 +65,6 @@ PUBLIC = (
 def test_docstring_examples_run(name: str) -> None:
     if name.startswith("posenc.backends.triton."):
         pytest.importorskip("triton")
-    if name in ("posenc.hf.serving.vllm_plugin", "posenc.hf.serving.sglang_plugin"):
-        pytest.importorskip(name.rpartition(".")[2].removesuffix("_plugin"))
     module = importlib.import_module(name)
     failed, tried = doctest.testmod(module, extraglobs={"torch": torch})
     assert failed == 0
@@ -228,7 +226,7 @@ def test_commands_of_a_page_are_understood(page: Path) -> None:
         name, *words = shlex.split(line.replace("\\\n", " "), comments=True)[1:]
         assert name in COMMANDS, line
         if name in STANDALONE:
-            parser_of(name).parse_args(words)  # raises a UsageError
+            PARSERS[name]().parse_args(words)  # raises a UsageError
         else:
             pytest.importorskip("rich")
             importlib.import_module("posenc.lab.commands").parser_of(name).parse_intermixed_args(words)

@@ -18,6 +18,7 @@ import torch
 
 from posenc import DynamicNTK, Llama3, RoPE, YaRN
 from posenc.hf import plugin_block
+from posenc.hf.serving import plugins
 
 Block = dict[str, Any]
 HEAD, FACTOR, CONTEXT = 64, 4.0, 4096
@@ -65,14 +66,10 @@ def gaps(name: str) -> dict[str, float]:
     if name == "sglang":
         from sglang.srt.plugins.hook_registry import HookRegistry  # type: ignore[import-not-found, unused-ignore]
 
-        from posenc.hf.serving import sglang_plugin
-
-        sglang_plugin.register()
+        plugins.register_sglang()
         HookRegistry.apply_hooks()
     else:
-        from posenc.hf.serving import vllm_plugin
-
-        vllm_plugin.register()
+        plugins.register_vllm()
     gaps_by_scaling, tokens = {}, 8 * CONTEXT
     for scaling in (None, YaRN(FACTOR, original_length=CONTEXT), DynamicNTK(FACTOR, original_length=CONTEXT),
                     Llama3(2 * FACTOR, original_length=2 * CONTEXT)):  # fmt: skip

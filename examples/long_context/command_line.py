@@ -14,7 +14,7 @@ from examples.long_context.tuning import Recipe
 from posenc.evaluation.likelihood import check_vocabulary, tokens_of
 from posenc.hf.attach.loading import load_causal_lm
 from posenc.hf.attach.rotary_modules import RotaryModules
-from posenc.hf.extend.folder import check_out, serving_lines, write_folder
+from posenc.hf.extend.folder import check_out, write_folder
 
 Train = Callable[[Any, Any, Any, Path, Callable[[str], None]], RotaryModules]
 _OF_RECIPE = ("steps", "batch", "tokens", "warmup", "rank", "save_every", "seed")
@@ -64,11 +64,9 @@ def load_and_write(options: argparse.Namespace, train: Train) -> None:
     work = options.out.with_name(f"{options.out.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     rotations = train(model, text, tokenizer, work, report)
-    config = rotations.model.config.to_dict()
-    serving = serving_lines(config, str(options.out), options.length, trained=True)
     write_folder(
-        options.out, rotations.model, tokenizer, length=options.length, original_length=original, serving=serving,
-        work=work,
+        options.out, rotations.model, tokenizer, length=options.length, original_length=original, work=work,
+        trained=True,
     )  # fmt: skip
     shutil.rmtree(work)
     print(f"written to {options.out}; posenc evaluate measures it")

@@ -14,13 +14,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType, ModuleType
+from types import FrameType
 
-from posenc_cli.arguments import parser_of
+from posenc_cli.arguments import PARSERS
 from posenc_cli.commands import ALIASES, COMMANDS, LAB, STANDALONE, help_text, nearest
 from posenc_cli.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
 from posenc_cli.parsing import UsageError
-from posenc_cli.printable import make_printable, neutral_streams
+from posenc_cli.printable import neutral_streams
 
 _EXTRA = {
     "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
@@ -44,7 +44,6 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Whatever is wrong with the input is said on stderr."""
-    make_printable(sys.stdout, sys.stderr)
     with neutral_streams():
         try:
             return _run(list(arguments))
@@ -74,15 +73,9 @@ def _run(arguments: list[str]) -> int:
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
     elif command in STANDALONE:
-        options = parser_of(command).parse_args(rest)
-        module, _, function = STANDALONE[command].function.partition(".")
-        execute: Callable[[Namespace], int] = getattr(_load(f"posenc.cli.{module}", command), function)
-        with _naming_extra(command):  # a package that this option alone needs
-            return execute(options)
+        return _execute(f"posenc.cli.{STANDALONE[command].function}", PARSERS[command]().parse_args(rest), command)
     elif command in LAB:
-        hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run
-        with _naming_extra(command):  # a module of the command itself may be the first that needs the extra
-            return hand_over(arguments)
+        return _execute("posenc.lab.commands.run", arguments, command)
     elif command.startswith("-"):
         raise UsageError(f"no such option: {command}; posenc --help lists the commands and what each takes")
     else:
@@ -90,11 +83,18 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _load(module: str, command: str) -> ModuleType:
-    """A module of posenc, which loads torch; a ValueError where the command needs an extra that is not installed."""
+def _execute(function: str, given: Namespace | list[str], command: str) -> int:
+    """What a function of posenc, whose module may load torch, returns of the arguments of a command.
+
+    Raises:
+        ValueError: where the command needs an extra that is not installed; and whatever the function raises.
+    """
+    module, _, name = function.rpartition(".")
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's own word, where there is no NumPy
-    with _naming_extra(command), _leaving_at_once():
-        return import_module(module)
+    with _naming_extra(command):  # the module, or an option alone, may be the first that needs it
+        with _leaving_at_once():
+            execute: Callable[..., int] = getattr(import_module(module), name)
+        return execute(given)
 
 
 @contextmanager

@@ -24,11 +24,6 @@ QUESTIONS = {  # of `posenc.recommend.Needs`, with their possible answers; the f
 }  # fmt: skip
 
 
-def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of one command; what it reads are the arguments of the command's ``run``."""
-    return _PARSERS[command]()
-
-
 def _list() -> argparse.ArgumentParser:
     epilog = "Where the output is not a terminal, each encoding is one line of fields separated by tabs."
     parser = Parser("list", epilog=epilog)
@@ -106,7 +101,7 @@ def _selftest() -> argparse.ArgumentParser:
     return parser
 
 
-_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {  # what each reads are the arguments of its ``run``
     "list": _list, "info": _info, "recommend": _recommend, "explore": _explore, "figure": _figure,
     "selftest": _selftest, **checkpoints.PARSERS,
 }  # fmt: skip

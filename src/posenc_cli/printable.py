@@ -103,8 +103,11 @@ class NeutralStream:
 
 @contextmanager
 def neutral_streams() -> Iterator[None]:
-    """Let stdout and stderr be neutral."""
+    """Let stdout and stderr be neutral, and write a substitute where they would raise a UnicodeEncodeError."""
     before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_NAME)
     sys.stdout, sys.stderr = (
         stream if isinstance(stream, NeutralStream) else cast("TextIO", NeutralStream(stream)) for stream in before
     )
@@ -112,13 +115,6 @@ def neutral_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def make_printable(*streams: TextIO) -> None:
-    """Let streams write a substitute where they would raise a UnicodeEncodeError."""
-    for stream in streams:
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_NAME)
 
 
 def fitting(text: str, stream: TextIO) -> str:

@@ -94,9 +94,7 @@ def test_plain_transformers_opens_the_folder_with_the_same_logits(
 ) -> None:
     (tmp_path / "work").mkdir()
     model: Any = drop(small(), text(), TARGET, recipe=SHORT, work=tmp_path / "work", **options).model
-    write_folder(
-        tmp_path / "new", model, None, length=TARGET, original_length=TRAINED, serving="", work=tmp_path / "work"
-    )
+    write_folder(tmp_path / "new", model, None, length=TARGET, original_length=TRAINED, work=tmp_path / "work")
     tokens = text(TARGET)[None]
     torch.save(tokens, tmp_path / "tokens.pt")
     subprocess.run(

@@ -140,9 +140,7 @@ def test_the_trained_folder_keeps_the_original_rotation_for_short_texts(tmp_path
     lines: list[str] = []
     done = train(model_of(), text(1600), TARGET, recipe=MIXED, work=tmp_path, **{**BRIEF, "progress": lines.append})
     (tmp_path / "work").mkdir()
-    write_folder(
-        tmp_path / "out", done.model, None, length=TARGET, original_length=TRAINED, serving="", work=tmp_path / "work"
-    )
+    write_folder(tmp_path / "out", done.model, None, length=TARGET, original_length=TRAINED, work=tmp_path / "work")
     reopened = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     assert reopened.config.rope_parameters["short_factor"] == [1.0] * PAIRS
     assert reopened.config.rope_parameters["attention_factor"] == 1.0

@@ -123,9 +123,9 @@ def _with_plugin() -> None:
         HookRegistry,
     )
 
-    from posenc.hf.serving.sglang_plugin import register
+    from posenc.hf.serving.plugins import register_sglang
 
-    register()
+    register_sglang()
     HookRegistry.apply_hooks()
 
 

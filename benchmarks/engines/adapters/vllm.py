@@ -60,9 +60,9 @@ def measure(question: Question) -> Rows:
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
     options = {"length": max(max(question.positions) + 1, text["max_position_embeddings"]), **question.options}
     if options.pop("plugin", False):
-        from posenc.hf.serving.vllm_plugin import register
+        from posenc.hf.serving.plugins import register_vllm
 
-        register()
+        register_vllm()
     model_config = read_config(question.config, **options)
     rotary = rotary_of_kind(rotary_modules(model_config), model_config.hf_text_config, question.kind)
     return rotated_rows(rotary, question)

@@ -15,23 +15,38 @@ BENCH = "benchmarks/engines in posenc's repository runs an engine's own code on 
 
 
 def check(options: Namespace) -> int:
-    """Print the rows of the table for a config.
+    """Print what was measured of each engine for the kinds of rotation in a config: the rows of the table.
 
     Raises:
-        ValueError: as `posenc.engines.checkpoint.check_checkpoint`, and without a checkpoint.
+        ValueError: without a checkpoint, for a config that cannot be read, and for an engine that is not in the table.
     """
+    from posenc.hf import read_rope
+    from posenc.hf.serving.lines import Serving
+    from posenc.hf.serving.table import engine_table
+
+    known = list(engine_table())
     if options.checkpoint is None:
         raise ValueError(f"check needs --checkpoint PATH; {BENCH}")
-    from posenc.engines.checkpoint import check_checkpoint
-
+    for engine in options.engines:
+        if engine not in known:
+            raise ValueError(f"--engine must be one of {', '.join(known)}, got {engine!r}")
     with naming(options.checkpoint):
-        lines = check_checkpoint(Path(options.checkpoint), options.engines)
+        serving = Serving(read_rope(Path(options.checkpoint)).facts, None)
+        verdicts = {engine: serving.verdict(engine) for engine in options.engines or known}
+    lines = []
+    for engine, verdict in verdicts.items():
+        states = {result.state for result in verdict.results}
+        wrong = next((state for state in ("off", "ignored", "refused", "disputed") if state in states), None)
+        state, text = wrong or ("right" if verdict.right else "not run"), str(verdict)
+        lines.append({"engine": engine, "state": state, "text": text if states else "the config has no rotation"})
     if options.as_json:
-        sys.stdout.write(json.dumps([line._asdict() for line in lines], indent=1) + "\n")
+        sys.stdout.write(json.dumps(lines, indent=1) + "\n")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        for line in lines:
+            state = "" if line["state"] == "not run" else f"{line['state']}. "
+            sys.stdout.write(f"{line['engine']}: {state}{line['text']}\n")
         sys.stderr.write(f"{BENCH}\n")
-    states = {line.state for line in lines} - {"not run"}
+    states = {line["state"] for line in lines} - {"not run"}
     if states & {"off", "ignored"}:
         return FAULT
     return OK if states == {"right"} else SUSPICION

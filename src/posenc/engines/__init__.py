@@ -1,6 +1,5 @@
 """Whether an engine computes a model's positions correctly.
 
-checkpoint   what was measured for the kinds of rotation in a config: the rows of the table of engines
 probe        whether a running server applies its model's scaling
 endpoint     the server's answers
 

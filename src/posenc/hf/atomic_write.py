@@ -25,7 +25,7 @@ class UnwritableError(OSError):
 
 
 @contextmanager
-def naming_target(out: Path, *, outcome: str = "nothing was lost") -> Iterator[None]:
+def _naming_target(out: Path, outcome: str) -> Iterator[None]:
     """Let an error of the system, such as a full disk, name the target and not a temporary path.
 
     Args:
@@ -42,13 +42,16 @@ def naming_target(out: Path, *, outcome: str = "nothing was lost") -> Iterator[N
         raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; {outcome}") from error
 
 
-def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = False) -> T:
+def write_atomically(
+    out: Path, make: Callable[[Path], T], *, replace: bool = False, outcome: str = "nothing was lost"
+) -> T:
     """Build a file or folder at a temporary path, and move it to ``out`` once it is complete.
 
     Args:
         out: the path; missing folders above it are made.
         make: writes the file or folder at the path that it is given.
-        replace: whether a file at ``out`` may be replaced.
+        replace: whether a file or folder at ``out`` may be replaced; it comes back where that fails.
+        outcome: what is still there where it cannot be written, for the message.
 
     Returns:
         What ``make`` returns.
@@ -57,17 +60,25 @@ def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = Fa
         ValueError: where something is at ``out`` by then that may not be replaced; and whatever ``make`` raises.
         OSError: where it cannot be written, as on a full disk; it names ``out``, and nothing of it is left.
     """
-    with naming_target(out):
+    with _naming_target(out, outcome):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with naming_target(out), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        temporary = Path(folder) / out.name
-        result = make(temporary)
-        if temporary.is_file():  # else a power cut after the rename could leave an empty file under the final name
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-        if os.path.lexists(out) and not replace:
-            raise ValueError(f"out: {out} exists; nothing is overwritten")
-        temporary.replace(out)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+            temporary = Path(folder) / out.name
+            result = make(temporary)
+            if temporary.is_file():  # else a power cut after the rename could leave an empty file under the final name
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+            if os.path.lexists(out) and not replace:
+                raise ValueError(f"out: {out} exists; nothing is overwritten")
+            old = Path(folder) / ".replaced"
+            if temporary.is_dir() and os.path.lexists(out):  # which no rename replaces
+                out.replace(old)
+            try:
+                temporary.replace(out)
+            except BaseException:
+                if os.path.lexists(old):
+                    old.replace(out)
+                raise
     return result
 
 

@@ -23,7 +23,7 @@ import posenc_cli
 from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.attach.loading import load_causal_lm, within_memory
 from posenc.hf.extend import Extension, extend
-from posenc.hf.extend.folder import weight_files
+from posenc.hf.extend.extension import _has_weights_of
 from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
 
 
@@ -73,7 +73,7 @@ def test_a_replaced_folder_comes_back_where_the_new_one_cannot_take_its_place(
     replace = Path.replace
 
     def full(self: Path, target: Path) -> Path:
-        if self.name == "folder":
+        if self.name == "new" and self.parent.name.startswith(".new-"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return replace(self, target)
 
@@ -104,12 +104,14 @@ def test_the_dtype_of_linked_weights_is_that_of_the_files(tmp_path: Path) -> Non
 
 
 def test_shards_are_linked_with_their_index_and_adapters_are_not(tmp_path: Path) -> None:
-    small().save_pretrained(tmp_path / "model", max_shard_size="20KB")
-    files = weight_files(tmp_path / "model")
-    assert len(files) > 2
-    assert {file.name for file in files} == {path.name for path in (tmp_path / "model").glob("*safetensors*")}
+    saved(tmp_path / "model", small(), max_shard_size="20KB")
+    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
+    shards = [path.name for path in (tmp_path / "model").glob("*.safetensors")]
+    assert len(shards) > 2
+    assert all((tmp_path / "model" / name).samefile(tmp_path / "new" / name) for name in shards)
+    AutoModelForCausalLM.from_pretrained(tmp_path / "new")
     (tmp_path / "model" / "adapter_config.json").write_text("{}")
-    assert weight_files(tmp_path / "model") == ()
+    assert not _has_weights_of(tmp_path / "model", small())
 
 
 def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
@@ -141,12 +143,12 @@ def test_a_full_disk_leaves_the_measurements_and_nothing_half_written(
     saved(tmp_path / "model", small())
     call: dict[str, Any] = {"out": tmp_path / "new", **request()}
     with monkeypatch.context() as patch:
-        patch.setattr("posenc.hf.extend.folder._raise_limits", full)
+        patch.setattr("posenc.hf.extend.folder.lengthened", full)
         with pytest.raises(OSError, match=r"new: cannot be written: No space left.*saved in .*new\.work") as caught:
             extend(tmp_path / "model", TARGET, method, **call)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "new").exists()
-    assert not (tmp_path / "new.work" / "folder").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "new.work"]
     lines: list[str] = []
     extend(tmp_path / "model", TARGET, method, **call, progress=lines.append)
     assert not any("perplexity" in line for line in lines)  # nothing was measured twice

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from posenc import DynamicNTK, RoPE, YaRN
 from posenc.frequencies import MultiScale, Resonance
 from posenc.hf.serving.plugin_block import plugin_block
+from posenc.hf.serving.plugins import register_sglang, register_vllm
 
 
 class RotaryEmbedding(nn.Module):
@@ -81,7 +82,7 @@ def old_get_rope(
 
 
 def modules(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[ModuleType]:
-    """Empty modules with all their parents; posenc's own plug-in is loaded anew."""
+    """Empty modules with all their parents."""
     result = []
     for name in names:
         parts = name.split(".")
@@ -99,11 +100,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch, get_rope: Callable[..., Any]) -> Modul
     engine, model = modules(monkeypatch, "vllm.model_executor.layers.rotary_embedding", "vllm.models.llama")
     engine.get_rope, engine.RotaryEmbedding = get_rope, RotaryEmbedding  # type: ignore[attr-defined]
     model.get_rope = get_rope  # type: ignore[attr-defined]  # imported before the plug-in came
-    monkeypatch.delitem(sys.modules, "posenc.hf.serving.vllm_plugin", raising=False)
-    from posenc.hf.serving.vllm_plugin import register
-
-    register()
-    register()
+    register_vllm()
+    register_vllm()
     assert model.get_rope is engine.get_rope  # type: ignore[attr-defined]
     assert engine.get_rope.__wrapped__ is get_rope
     return model
@@ -128,10 +126,7 @@ def sglang(monkeypatch: pytest.MonkeyPatch, get_rope: Callable[..., Any]) -> Mod
     where = "sglang.srt.layers.rotary_embedding"
     hooks, factory, base = modules(monkeypatch, "sglang.srt.plugins.hook_registry", f"{where}.factory", f"{where}.base")
     hooks.HookRegistry, hooks.HookType, base.RotaryEmbedding = HookRegistry, HookType, RotaryEmbedding  # type: ignore[attr-defined]
-    monkeypatch.delitem(sys.modules, "posenc.hf.serving.sglang_plugin", raising=False)
-    from posenc.hf.serving.sglang_plugin import register
-
-    register()
+    register_sglang()
     (hook,) = (HookRegistry.hooks[name] for name in HookRegistry.hooks if name == f"{where}.factory.get_rope")
     factory.get_rope = lambda *a, **k: hook(get_rope, *a, **k)  # type: ignore[attr-defined]
     return factory

@@ -46,6 +46,7 @@ _CUTTING = {  # files with a length at which texts are cut, and its key
     "tokenizer_config.json": "model_max_length", "generation_config.json": "max_length",
     "sentence_bert_config.json": "max_seq_length",
 }  # fmt: skip
+Changes = dict[str, dict[KeyPath, Any]]  # by file, new values by their paths
 _STUDY = (
     "Measured at factor 1.5 alone: YaRN from 8,192 to 12,288 tokens costs SmolLM2-135M +0.0117 nats a token (95 % "
     "interval +0.0098 to +0.0137) at 2,048, and at 12,288 it is no better than cutting the text (-0.0007, -0.0072 to "
@@ -176,45 +177,50 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     text_config, declared = facts.text, plan.declared
     if plan.after is None:
         return ConfigExtension(files.model, length, declared, plan, config, {}, {}, "", (), plan.notes, ())
-    changed: dict[str, dict[KeyPath, Any]] = {
-        CONFIG: {(*text_config.path, *path): new for path, new in plan.keys.items()}
-    }
-    every_note = [*plan.notes, *_notes(config, plan, files)]
-    for name, (key, new, note) in cutting_lengths(files, length, declared).items():
-        if new is not None:
-            changed[name] = {(key,): new}
-        every_note += [note] if note else []
-    if files.is_gguf:
-        texts, changed_config, diff = {}, plan.after.config, ""
-    else:
-        texts = {name: edited(files.texts[name], values) for name, values in changed.items()}
-        changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
+    keys = {(*text_config.path, *path): new for path, new in plan.keys.items()}
+    changed, texts, lengths = lengthened(files, keys, length, declared)
+    every_note = [*plan.notes, *_notes(config, plan, files), *lengths]
+    changed_config = plan.after.config if files.is_gguf else json.loads(texts[CONFIG])
     lines = serving_lines(Serving(plan.after, length, folder, gguf=files.gguf))
     return ConfigExtension(
-        files.model, length, declared, plan, changed_config, changed, texts, diff, tuple(_costs(plan, files)),
+        files.model, length, declared, plan, changed_config, changed, texts, unified_diff(files.texts, texts),
+        tuple(_costs(plan, files)),
         tuple(dict.fromkeys(every_note)), lines,
     )  # fmt: skip
 
 
-def cutting_lengths(
-    files: ConfigFiles, length: int, declared: int | None
-) -> dict[str, tuple[str, int | None, str]]:  # fmt: skip
-    """By file, its key of a length, the value that no longer cuts texts, and a note.
+def lengthened(
+    files: ConfigFiles, keys: Mapping[KeyPath, Any], length: int, declared: int | None
+) -> tuple[Changes, dict[str, str], list[str]]:
+    """New values of config.json, and lengths in the files next to it at which texts would be cut.
 
     ``max_length`` of the generation settings ends prompt and answer together; below the declared length it is a limit
     that somebody chose, and stays.
+
+    Args:
+        files: of the model.
+        keys: new values of config.json.
+        length: new context length, in tokens.
+        declared: length that the config declares, in tokens; None: it declares none.
+
+    Returns:
+        By file, the new values by their paths; the new text of each, in its own layout, none of a GGUF file's config;
+        notes on lengths that stay.
     """
-    result: dict[str, tuple[str, int | None, str]] = {}
+    changes: Changes = {CONFIG: dict(keys)}
+    notes = []
     for name, key in _CUTTING.items():
         value = files.side(name).get(key)
         if not is_count(value, TOKENS) or value >= length:
             continue
         if name == "generation_config.json" and (declared is None or value < declared):
-            text = f"{name}: {key} {value:,} is shorter than the model's own length, a choice that stays; it ends texts"
-            result[name] = (key, None, text)
+            notes.append(
+                f"{name}: {key} {value:,} is shorter than the model's own length, a choice that stays; it ends texts"
+            )
         else:
-            result[name] = (key, length, "")
-    return result
+            changes[name] = {(key,): length}
+    texts = {name: edited(files.texts[name], values) for name, values in changes.items() if name in files.texts}
+    return changes, texts, notes
 
 
 def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
@@ -246,22 +252,20 @@ def _notes(config: Config, plan: Plan, files: ConfigFiles) -> list[str]:
     return notes
 
 
-def _measure(plan: Plan, files: ConfigFiles) -> str:
-    """The command that compares the model before with the cut text and with what was planned, at each length."""
+def _costs(plan: Plan, files: ConfigFiles) -> list[str]:
+    """What a change costs at short lengths, and what it needs; last the command that measures it.
+
+    It compares the model before with the cut text and with what was planned, at each length.
+    """
     start = plan.start or plan.length
     model = files.gguf or ("ORIGINAL" if files.folder is None or files.of_the_hub else shlex.quote(str(files.folder)))
     lengths = sorted({plan.original or start, start, plan.length})
     methods = ["as_is", "cut", *([_METHODS[plan.method]] if plan.method in _METHODS else [])]
     trained = "" if start_of(plan.facts) == start else f" --trained-length {start}"
-    return (
+    measure = (
         f"posenc evaluate {model} --tasks niah,perplexity --methods {','.join(methods)} --lengths "
         f"{','.join(map(str, lengths))}{trained}"
     )
-
-
-def _costs(plan: Plan, files: ConfigFiles) -> list[str]:
-    """What a change costs at short lengths, and what it needs."""
-    start, measure = plan.start or plan.length, _measure(plan, files)
     if plan.factor is None:
         return [f"Quality beyond the training length is not known: measure it ({measure})"]
     costs = []

@@ -40,14 +40,16 @@ from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.evaluation.needles import needle_documents
 from posenc.evaluation.report import AS_IS, CUT, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach import detach
-from posenc.hf.attach.loading import is_folder_of_transformers, opened, within_memory
+from posenc.hf.attach.loading import opened, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
 from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
 from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, Item, name_of
 from posenc.hf.evaluate.methods import SIZES, FactorSearch, Method
-from posenc.hf.extend.folder import check_out, serving_lines, serving_lines_of_remapping, weight_files, write_folder
+from posenc.hf.extend.folder import check_out, write_folder
 from posenc.hf.limits import TOKENS
 from posenc.hf.plan.plan import plan_extension
+from posenc.hf.sources.config_files import CONFIG
+from posenc.hf.sources.load import load
 from posenc.search import Settings
 
 _STEPS, _SHORT = 8, 256  # tokens that are decoded, and after how many where no length matters
@@ -284,21 +286,28 @@ def _written(
 ) -> Extension:  # fmt: skip
     """The extension with its folder, whose weights are links to those of the old folder where these are the same."""
     extended: Any = result.model
+    source = None if isinstance(model, nn.Module) else Path(model)
+    is_replaced = source is not None and out.exists() and out.samefile(source)  # which ends with it
     linked = None
-    if result.method in DISTANCES:
-        serving = serving_lines_of_remapping(str(out), result.method)
-    else:
-        serving = serving_lines(extended.config.to_dict(), str(out), result.length)
-        source = None if isinstance(model, nn.Module) else Path(model)
-        is_replaced = source is not None and out.exists() and out.samefile(source)  # which ends with it
-        if source is not None and not is_replaced and is_folder_of_transformers(source, extended):
-            linked = source if weight_files(source) else None
+    if source is not None and not is_replaced and result.method not in DISTANCES and _has_weights_of(source, extended):
+        linked = source
     result = replace(result, folder=str(out))
     weights = write_folder(
         out, extended, tokenizer, length=result.length, original_length=result.original_length,
-        record=result.record(), serving=serving, source=linked, work=work,
+        record=result.record(), source=linked, work=work,
     )  # fmt: skip
     return replace(result, weights=weights)
+
+
+_WEIGHTS = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"}
+
+
+def _has_weights_of(folder: Path, model: Any) -> bool:
+    """Whether a folder of transformers has the weights of a model in its own files, and no adapter is added to them."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if CONFIG not in names or "adapter_config.json" in names or not names & _WEIGHTS:
+        return False
+    return bool(load(folder / CONFIG).get("model_type") == model.config.model_type)
 
 
 class _Change:

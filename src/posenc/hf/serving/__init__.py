@@ -2,7 +2,6 @@
 
 lines            the one renderer, with overrides of a config; engines/ and trainers/ have a file for each program
 table            what engines were measured to compute (engine_table.json)
-plugin_rotation  the block of rope_parameters with rope type "posenc", and an engine's rotary class under it
-vllm_plugin      entry point ``vllm.general_plugins``
-sglang_plugin    entry point ``sglang.srt.plugins``
+plugin_block     the block of rope_parameters with rope type "posenc"
+plugins          an engine's rotary class under it, and the entry points of vLLM and SGLang
 """

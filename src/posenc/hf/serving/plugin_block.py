@@ -6,7 +6,7 @@
     rotary_dim      channels that rotate
     tokens          rows that the table has at least
 
-The block is written and checked without torch; `posenc.hf.serving.plugin_rotation` rotates by it.
+The block is written and checked without torch; `posenc.hf.serving.plugins` rotates by it.
 """
 
 from __future__ import annotations

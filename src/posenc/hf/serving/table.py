@@ -151,7 +151,8 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
         spelling: a key of `SPELLINGS`.
         model_type: of the text model; "": any.
     """
-    content, version = engine_table().get(engine, {}), version_of(engine)
+    content = engine_table().get(engine, {})
+    version = content.get("version", "")
     nothing = EngineResult(engine, version, row, spelling, "not measured")
     state, text, seen, date = _SEEN.get((engine, version, model_type), ("not measured", "", (), ""))
     if row in seen:

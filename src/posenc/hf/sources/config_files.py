@@ -1,8 +1,8 @@
 """The config files of a model: read as text, and written to a new folder or in place, without touching weights.
 
 A new folder made from a folder of weights is complete: files over `LINKED_FROM` bytes and weight files are hard links
-(symbolic links on another disk), so that nothing is copied twice, and small files are copies, so that an editor cannot
-change the source through them.
+(symbolic links on another disk), so that nothing is copied twice; small files and JSON are copies, so that an editor
+cannot change the source through them.
 """
 
 from __future__ import annotations
@@ -156,14 +156,19 @@ def write_out(files: ConfigFiles, texts: Mapping[str, str], out: Path) -> None:
 
     def make(temporary: Path) -> None:
         if files.folder is not None and not files.of_the_hub:
-            _fill(files.folder, temporary)
+            copy_folder(files.folder, temporary)
         else:
             temporary.mkdir()
-        for name, text in {**(files.texts if files.of_the_hub else {}), **texts}.items():
-            (temporary / name).unlink(missing_ok=True)  # never written through a link
-            (temporary / name).write_text(text, encoding="utf-8", newline="")
+        write_texts(temporary, {**(files.texts if files.of_the_hub else {}), **texts})
 
     write_atomically(out, make)
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write files of a new folder, by name; none through a link to a file of the source."""
+    for name, text in texts.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", newline="")
 
 
 def write_in_place(files: ConfigFiles, texts: Mapping[str, str]) -> str:
@@ -187,17 +192,26 @@ def unified_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return "\n".join(parts)
 
 
-def _fill(source: Path, target: Path) -> None:
-    """Everything of a folder in a new one: large files linked, small ones copied."""
+def copy_folder(source: Path, target: Path) -> str:
+    """Everything of a folder in a new one: weights and large files linked, small ones and JSON copied.
+
+    Returns:
+        How the weights were linked, in words; "copies" where no link can be made.
+    """
+    kinds: tuple[Link, ...] = ("hard links", "symbolic links", "copies")
+    worst = 0
     target.mkdir()
     for entry in sorted(source.iterdir()):
         if entry.name in _LEFT or ".original" in entry.name:  # a backup of another run
             continue
         if entry.is_dir():
-            _fill(entry, target / entry.name)
+            copy_folder(entry, target / entry.name)
+        elif entry.suffix in _WEIGHTS:
+            worst = max(worst, kinds.index(link_file(entry, target / entry.name)))
         elif entry.is_file():
-            large = entry.suffix in _WEIGHTS or entry.stat().st_size > LINKED_FROM
+            large = entry.stat().st_size > LINKED_FROM and entry.suffix != ".json"
             (link_file if large else shutil.copyfile)(entry, target / entry.name)
+    return f"{kinds[worst]} {'of' if kinds[worst] == 'copies' else 'to'} the files of {source}"
 
 
 def link_file(source: Path, target: Path) -> Link:

@@ -1,15 +1,19 @@
-"""An engine's rotary class under a block of rope type "posenc" (`posenc.hf.serving.plugin_block`).
+"""Plug-ins of vLLM and SGLang: ``get_rope`` understands the rope type "posenc" (`posenc.hf.serving.plugin_block`).
 
 Both engines read cos and sin from a table that their class computes in float32, wrong by 0.12 at two million tokens.
 Here the table is exact, and everything else, kernels included, is the engine's own.
-Source: vLLM and SGLang, layers/rotary_embedding: RotaryEmbedding, get_rope.
+Source: vLLM and SGLang, layers/rotary_embedding: RotaryEmbedding, get_rope; vLLM, design/plugin_system (entry point
+    vllm.general_plugins); SGLang 0.5, srt/plugins (entry point sglang.srt.plugins).
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -87,3 +91,27 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
             self.cos_sin_cache = torch.cat([old, more.to(old.device, old.dtype)])
 
     return Posenc
+
+
+def register_vllm() -> None:
+    """Entry point of vLLM, which calls it in each of its processes before models are loaded; twice is as once.
+
+    Modules that imported ``get_rope`` earlier get the new one too.
+    """
+    engine = import_module("vllm.model_executor.layers.rotary_embedding")
+    original = engine.get_rope
+    if getattr(original, "of_posenc", False):
+        return
+    get_rope = functools.partial(around(lambda: engine.RotaryEmbedding), original)
+    wrapped: Any = functools.wraps(original)(get_rope)
+    wrapped.of_posenc = True
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get("get_rope") is original:
+            vars(module)["get_rope"] = wrapped
+
+
+def register_sglang() -> None:
+    """Entry point of SGLang, which applies the hook once all plug-ins are there, also to modules imported before."""
+    hooks, where = import_module("sglang.srt.plugins.hook_registry"), "sglang.srt.layers.rotary_embedding"
+    get_rope = around(lambda: import_module(f"{where}.base").RotaryEmbedding)
+    hooks.HookRegistry.register(f"{where}.factory.get_rope", get_rope, hooks.HookType.AROUND)
