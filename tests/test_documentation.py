@@ -196,6 +196,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(f"{0:040}")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))  # which was imported before
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,8 +1,8 @@
-"""Files that somebody else wrote: opened and parsed as plain data, within bounds of size, time and memory.
+"""Files that somebody else wrote: opened and parsed as plain data, within bounds of size and depth.
 
-Every reader of posenc goes through here: configs, tensor headers, GGUF metadata and the laboratory's records. A file is
-hostile until it is read. A named pipe would block forever and a link to /dev/zero has no end, so that only regular
-files are opened; a short text of brackets can become gigabytes of objects, so that objects are counted before parsing.
+Every reader of posenc goes through here: configs, tensor headers, GGUF metadata and the laboratory's records. A named
+pipe would block forever and a link to /dev/zero has no end, so that only regular files are opened, and only their
+first bytes are read.
 
 Each failure is an `UnreadableFileError` of one line that begins with the file's path, or the system's own OSError.
 """
@@ -10,18 +10,13 @@ Each failure is an `UnreadableFileError` of one line that begins with the file's
 from __future__ import annotations
 
 import json
-import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 DEPTH = 64  # objects and lists within one another; configs have 5
-CONTAINERS = 2**19  # objects and lists of one file: each takes up to 232 bytes of memory for 2 bytes of text
-VALUES = 2**21  # commas of one file: the index of the largest checkpoint has 2**18 tensors
-_MARK = "\ufeff"  # byte order mark, with which some editors begin a file
-_WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16 and UTF-32
 _LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins
 _SHOWN = 60  # characters of a foreign text in an error
 
@@ -31,30 +26,17 @@ class UnreadableFileError(ValueError):
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading, without waiting for the other end of a pipe.
+    """Open a regular file for reading.
 
     Raises:
         UnreadableFileError: for a folder, a named pipe, a device or a socket; it names the path.
         OSError: as the system says.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    kind = path.stat().st_mode  # opening a socket or a device may fail or act before fstat could say what it is
+    kind = path.stat().st_mode  # before it is opened: a pipe waits for its other end, and a device may act
     if not stat.S_ISREG(kind):
-        raise UnreadableFileError(f"{path_text(path)} is {_kind(kind)}; a regular file is needed")
-    file = os.fdopen(os.open(path, flags), "rb")
-    kind = os.fstat(file.fileno()).st_mode  # another file may stand there by now
-    if not stat.S_ISREG(kind):
-        file.close()
-        raise UnreadableFileError(f"{path_text(path)} is {_kind(kind)}; a regular file is needed")
-    return file
-
-
-def _kind(mode: int) -> str:
-    kinds = {
-        stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-        stat.S_IFSOCK: "a socket",
-    }  # fmt: skip
-    return kinds.get(stat.S_IFMT(mode), "no regular file")
+        what = "a folder" if stat.S_ISDIR(kind) else "a pipe, a socket or a device"
+        raise UnreadableFileError(f"{path_text(path)} is {what}; a regular file is needed")
+    return path.open("rb")
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -65,117 +47,68 @@ def read_bytes(path: Path, most: int) -> bytes:
         OSError: as the system says.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise UnreadableFileError(
-                f"{path_text(path)} has {size:,} bytes, more than the limit of {most:,} for such a file"
-            )
-        content = file.read(most + 1)  # a file of /proc says that it has 0
+        content = file.read(most + 1)
     if len(content) > most:
         raise UnreadableFileError(f"{path_text(path)} has more than the limit of {most:,} bytes for such a file")
     return content
 
 
 def read_text(path: Path, most: int) -> str:
-    """The text of a regular file in UTF-8, without a byte order mark; errors as `read_bytes`."""
-    return decoded(path, read_bytes(path, most))
-
-
-def decoded(path: Path, content: bytes) -> str:
-    """Bytes of a file as text in UTF-8, without a byte order mark.
+    """The text of a regular file in UTF-8, without a byte order mark, with which some editors begin a file.
 
     Raises:
-        UnreadableFileError: for another encoding; it names the path.
+        UnreadableFileError: for another encoding, for a pointer of Git LFS, and as `read_bytes`; it names the path.
+        OSError: as the system says.
     """
-    try:
-        return content.decode("utf-8").removeprefix(_MARK)
-    except UnicodeDecodeError as error:
-        wide = "UTF-16 or UTF-32" if content.startswith(_WIDE) else f"not utf-8 (byte {error.start:,})"
-        raise UnreadableFileError(f"{path_text(path)} is {wide}; UTF-8 is needed") from None
-
-
-def parse_json(path: Path, content: bytes) -> Any:
-    """The value that a file in JSON holds. NaN and Infinity are numbers, as other programs in Python write them.
-
-    Raises:
-        UnreadableFileError: for what is no JSON in UTF-8, for more objects, values or depth than any file of models
-            has, and for a key that stands twice in one object with different values; it names the path.
-    """
+    content = read_bytes(path, most)
     if is_lfs_pointer(content):
         raise UnreadableFileError(lfs_text(path))
-    if not content.strip(b"\0 \t\r\n"):
-        raise UnreadableFileError(
-            f"{path_text(path)} is {'filled with zeros' if content.strip() else 'empty'}: no JSON"
-        )
-    text = decoded(path, content)
-    if content.count(b"{") + content.count(b"[") > CONTAINERS:
-        raise UnreadableFileError(
-            f"{path_text(path)} has more than {CONTAINERS:,} objects and lists; no such file of a model has"
-        )
-    if content.count(b",") > VALUES:
-        raise UnreadableFileError(f"{path_text(path)} has more than {VALUES:,} values; no such file of a model has")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"{path_text(path)} is not utf-8 (byte {error.start:,}); UTF-8 is needed") from None
+
+
+def parse_json(path: Path, text: str) -> Any:
+    """The value of a file's text in JSON. NaN and Infinity are numbers, as other programs in Python write them.
+
+    Raises:
+        UnreadableFileError: for what is no JSON, for objects and lists deeper than in any file of models, and for a key
+            that stands twice in one object with different values; it names the path.
+    """
+    if not text.strip("\0 \t\r\n"):
+        raise UnreadableFileError(f"{path_text(path)} is empty or filled with zeros: no JSON")
+    too_deep = f"{path_text(path)} is nested deeper than {DEPTH} objects and lists"
     try:
         value = json.loads(text, object_pairs_hook=_object)
-    except _TwiceError as error:
-        raise UnreadableFileError(f"{path_text(path)}: {error}") from None
     except RecursionError:
-        raise UnreadableFileError(f"{path_text(path)} is nested deeper than {DEPTH} objects and lists") from None
-    except ValueError as error:  # no JSON, or an integer of thousands of digits
-        raise UnreadableFileError(f"{path_text(path)} is no JSON: {error}") from None
-    if isinstance(value, dict | list):
-        _check_depth(path, value)
+        raise UnreadableFileError(too_deep) from None
+    except ValueError as error:  # no JSON, a key that stands twice, or an integer of thousands of digits
+        raise UnreadableFileError(f"{path_text(path)} cannot be read as JSON: {error}") from None
+    if text.count("{") + text.count("[") > DEPTH:  # fewer cannot be deeper
+        level = [value]
+        for _ in range(DEPTH + 1):
+            inner = [outer.values() if isinstance(outer, dict) else outer for outer in level]
+            level = [entry for entries in inner for entry in entries if isinstance(entry, dict | list)]
+        if level:
+            raise UnreadableFileError(too_deep)
     return value
 
 
 def read_json(path: Path, most: int) -> Any:
-    """The value that a regular file in JSON holds; errors as `read_bytes` and `parse_json`."""
-    return parse_json(path, read_bytes(path, most))
-
-
-class _TwiceError(ValueError):
-    """A key stands twice in one object, with different values."""
+    """The value that a regular file in JSON holds; errors as `read_text` and `parse_json`."""
+    return parse_json(path, read_text(path, most))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
-    if len(value) == len(pairs):
-        return value
-    value = {}
-    for key, inner in pairs:
-        if key in value and not _same(value[key], inner):
-            text = f"stands twice: {_brief(value[key])} and {_brief(inner)}, and JSON does not say which"
-            raise _TwiceError(f"{printable(key)} {text}")
-        value[key] = inner
+    if len(value) < len(pairs):
+        for key, other in pairs:
+            texts = [repr(each)[:_SHOWN] for each in (other, value[key])]
+            if repr(other) != repr(value[key]):
+                text = f"stands twice: {texts[0]} and {texts[1]}, and JSON does not say which"
+                raise ValueError(f"{printable(key)} {text}")
     return value
-
-
-def _same(value: Any, other: Any) -> bool:
-    return isinstance(value, bool) == isinstance(other, bool) and (
-        value == other or (value != value and other != other)
-    )
-
-
-def _brief(value: Any) -> str:
-    text = f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _check_depth(path: Path, value: dict[str, Any] | list[Any]) -> None:
-    """Raise a ValueError for more than `DEPTH` objects and lists within one another; it names the outermost keys."""
-    level: list[tuple[str, dict[str, Any] | list[Any]]] = [("", value)]
-    for _ in range(DEPTH + 1):
-        inner: list[tuple[str, Any]] = []
-        for name, outer in level:
-            items: Iterable[tuple[Any, Any]] = outer.items() if isinstance(outer, dict) else enumerate(outer)
-            for key, entry in items:
-                if isinstance(entry, dict | list):
-                    inner.append((name if name.count(".") > 2 else f"{name}.{printable(str(key)[:_SHOWN])}", entry))
-        if not inner:
-            return
-        level = inner
-    raise UnreadableFileError(
-        f"{path_text(path)}: {level[0][0].strip('.')} is nested deeper than {DEPTH} objects and lists"
-    )
 
 
 def is_lfs_pointer(content: bytes) -> bool:

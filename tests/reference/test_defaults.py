@@ -13,7 +13,7 @@ import pytest
 
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.doctor import examine
-from posenc.hf.families import FAMILIES, FILE, RECORDS
+from posenc.hf.families import FAMILIES, FILE
 
 pytest.importorskip("transformers")
 
@@ -106,5 +106,5 @@ def test_the_numbers_of_the_classes_are_those_of_the_installed_transformers() ->
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     written = {name: {**known, "since": None} for name, known in json.loads(FILE.read_bytes()).items()}
-    fresh = {name: {**module.defaults_of(name, RECORDS.get(name)), "since": None} for name in written}
+    fresh = {name: {**module.defaults_of(name, module.WRITTEN.get(name)), "since": None} for name in written}
     assert json.loads(json.dumps(fresh)) == written

@@ -11,9 +11,8 @@ far above what models have, and low enough that everything here ends at once:
     times       2²⁰ longer than trained: the longest extension so far is by 512
     a number    10⁻⁹ … 10⁹ for all that has no unit of its own: ramps, gains
     a factor    10⁻⁹ … 10³⁰ of a single pair: published lists reach 65; 10³⁰ stops a pair (`frequencies.longrope`)
-    digits      integers of at most 1,024 bits anywhere: Python itself refuses to print longer ones
     depth       64 objects and lists within one another: configurations have 5
-    a file      16 MiB and 4,096 keys: configurations have a few kB and up to 300 keys, tokenizers' a few MB
+    a file      16 MiB: configurations have a few kB, tokenizers' a few MB
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ BASE = 1e18
 TIMES = 2**20
 SMALLEST, LARGEST = 1e-9, 1e9
 LARGEST_FACTOR = STOPPED
-BITS = 1024
 FILE_BYTES = 16 * 2**20
-KEYS = 4096
 
 
 def is_number(value: Any, least: float = -LARGEST, most: float = LARGEST, *, above: bool = False) -> bool:

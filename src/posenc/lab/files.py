@@ -50,7 +50,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 def read_json(path: Path) -> Any:
     """The contents of a JSON file; a ValueError names a file that is missing, truncated or not JSON."""
     try:
-        return input_files.parse_json(path, read_bytes(path))
+        return input_files.read_json(path, MOST_BYTES)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

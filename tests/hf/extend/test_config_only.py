@@ -463,7 +463,7 @@ def test_a_model_of_the_hub(
     written(snapshot, LLAMA, tokenizer_config={"model_max_length": 4096})
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text("a" * 40)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.chdir(tmp_path)
     assert posenc_cli.run(["extend", "org/m", "--length", "8192", "--config-only", "--out", "new"]) == 0
     assert "hf download org/m --local-dir" in capsys.readouterr().out

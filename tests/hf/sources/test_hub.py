@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("huggingface_hub")
+
+from huggingface_hub import constants, errors
 
 import posenc_cli
 from posenc.hf import read_rope
@@ -40,40 +43,23 @@ def cached(root: Path, commit: str = COMMIT, reference: str | None = "main", **c
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, another working folder, and no network."""
-    for name in ("HF_HOME", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "hub"
 
 
-class RefusedError(Exception):
-    """The base of errors with an answer of the server, as huggingface_hub has it."""
-
-    def __init__(self, text: str = "", status: int | None = None) -> None:
-        super().__init__(text)
-        self.response = types.SimpleNamespace(status_code=status)
-
-
 @pytest.fixture
 def server(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A huggingface_hub that has the files of a dictionary, or raises what stands there for a name."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setattr(hub, "check_connection", lambda model: None)
+    """A Hub that has the files of a dictionary, or raises what stands there for a name."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "check_connection", lambda: None)
     files: dict[str, Any] = {"asked": []}
-    errors = types.ModuleType("huggingface_hub.errors")
-    names = ("EntryNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError", "HfHubHTTPError")
-    kinds = {name: type(name, (RefusedError,), {}) for name in names}
-    kinds["GatedRepoError"] = type("GatedRepoError", (kinds["RepositoryNotFoundError"],), {})
-    kinds["LocalEntryNotFoundError"] = type("LocalEntryNotFoundError", (kinds["EntryNotFoundError"], OSError), {})
-    for name, kind in kinds.items():
-        setattr(errors, name, kind)
 
     def download(name: str, file: str, *, revision: str) -> str:
         files["asked"].append(file)
-        content = files.get(file, kinds["EntryNotFoundError"]())
+        content = files.get(file, errors.EntryNotFoundError("none"))
         if isinstance(content, Exception):
             raise content
         path = root / f"models--{name.replace('/', '--')}" / "snapshots" / COMMIT / file
@@ -81,11 +67,8 @@ def server(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         path.write_text(json.dumps(content))
         return str(path)
 
-    package = types.ModuleType("huggingface_hub")
-    package.hf_hub_download = download  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
-    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
-    return files | {"kinds": kinds, "files": files}
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    return files
 
 
 def test_names_and_paths(root: Path, tmp_path: Path) -> None:
@@ -99,30 +82,13 @@ def test_names_and_paths(root: Path, tmp_path: Path) -> None:
     assert local_source("org/model") == Path("org/model")
 
 
-def test_the_cache_is_read_without_huggingface_hub(root: Path) -> None:
+def test_the_cache_is_read_without_a_network(root: Path) -> None:
     snapshot = cached(root)
     cached(root, OTHER, "refs/pr/1", rope_theta=1e6)
     assert local_source("org/model") == snapshot
     assert read_rope("org/model").rope.base == 5e5
     for revision in ("refs/pr/1", OTHER):
         assert read_rope(f"org/model@{revision}").rope.base == 1e6
-    code = "import sys; from posenc.hf.sources.hub import local_source; print(local_source('org/model')); "
-    code += "assert 'huggingface_hub' not in sys.modules"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str(snapshot)
-
-
-@pytest.mark.parametrize(
-    ("name", "below"),
-    [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub")],
-)
-def test_variables_of_the_cache(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, below: str
-) -> None:
-    monkeypatch.delenv("HF_HUB_CACHE")
-    monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
-    snapshot = cached(tmp_path / "elsewhere" / below)
-    assert local_source("org/model") == snapshot
 
 
 @pytest.mark.parametrize("command", ["explain", "serve-flags", "recommend", "doctor"])
@@ -138,14 +104,10 @@ def test_a_cached_model_is_not_corrected_in_place(root: Path, capsys: pytest.Cap
     assert "--fix OUT" in capsys.readouterr().err
 
 
-def test_offline(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline(root: Path) -> None:
     with pytest.raises(HubError, match=r"HF_HUB_OFFLINE is set: hf download org/model config.json") as error:
         read_rope("org/model")
     assert "\n" not in str(error.value)
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
-    with pytest.raises(HubError, match="OFFLINE"):
-        config_folder(MODEL)
 
 
 def test_a_slip_in_a_local_path_asks_nobody(server: dict[str, Any]) -> None:
@@ -162,14 +124,14 @@ def test_a_cache_of_other_files_alone_is_asked_for_its_config(root: Path) -> Non
 
 
 def test_only_config_files_are_downloaded(server: dict[str, Any]) -> None:
-    server["files"] |= {"config.json": CONFIG, "tokenizer_config.json": {}, "model.safetensors": 1}
+    server |= {"config.json": CONFIG, "tokenizer_config.json": {}, "model.safetensors": 1}
     folder = config_folder(MODEL)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "tokenizer_config.json"]
     assert set(server["asked"]) == {"config.json", *hub.SIDE_FILES}
 
 
 def test_a_repository_with_params_json(server: dict[str, Any]) -> None:
-    server["files"]["params.json"] = {}
+    server["params.json"] = {}
     assert (config_folder(MODEL) / "params.json").exists()
 
 
@@ -190,7 +152,7 @@ def test_of_a_pipeline_the_transformers_configs_are_downloaded(
     server: dict[str, Any], root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"model_index.json": INDEX, "transformer/config.json": WAN, "transformer_2/config.json": WAN}
-    server["files"] |= files | {"vae/config.json": {}, "transformer/diffusion_pytorch_model.safetensors": 1}
+    server |= files | {"vae/config.json": {}, "transformer/diffusion_pytorch_model.safetensors": 1}
     assert posenc_cli.run(["explain", "org/model"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("WanTransformer3DModel (diffusers)")
@@ -203,14 +165,14 @@ def test_of_a_pipeline_the_transformers_configs_are_downloaded(
     reference.write_text(COMMIT)
     snapshot = config_folder(MODEL)
     assert server["asked"] == requests, "read from the cache"
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     (snapshot / "transformer_2" / "config.json").unlink()
     with pytest.raises(HubError, match=r"hf download org/model --include model_index.json '\*/config.json'"):
         config_folder(MODEL)
 
 
 def test_a_pipeline_whose_transformer_has_no_config(server: dict[str, Any]) -> None:
-    server["files"] |= {"model_index.json": INDEX, "transformer/config.json": WAN}
+    server |= {"model_index.json": INDEX, "transformer/config.json": WAN}
     with pytest.raises(HubError, match=r"has no transformer_2/config.json .* which its model_index.json names"):
         config_folder(MODEL)
 
@@ -218,31 +180,33 @@ def test_a_pipeline_whose_transformer_has_no_config(server: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("kind", "status", "says"),
     [
-        ("GatedRepoError", 401, "asks for access: accept its conditions at https://huggingface.co/org/model"),
-        ("HfHubHTTPError", 403, "asks for access"),
-        ("RepositoryNotFoundError", 401, "no model of the Hugging Face Hub that is open to you"),
-        ("RevisionNotFoundError", 404, "has no branch, tag or commit 'main'"),
-        ("LocalEntryNotFoundError", None, "cannot be reached .*LocalEntryNotFoundError.*: check the network"),
-        ("HfHubHTTPError", 500, "cannot be reached"),
+        (errors.GatedRepoError, 401, "asks for access: accept its conditions at https://huggingface.co/org/model"),
+        (errors.HfHubHTTPError, 403, "asks for access"),
+        (errors.RepositoryNotFoundError, 401, "no model of the Hugging Face Hub that is open to you"),
+        (errors.RevisionNotFoundError, 404, "has no branch, tag or commit 'main'"),
+        (errors.LocalEntryNotFoundError, None, "cannot be reached .*LocalEntryNotFoundError.*: check the network"),
+        (errors.HfHubHTTPError, 500, "cannot be reached"),
     ],
 )
-def test_refusals_in_one_line(server: dict[str, Any], kind: str, status: int | None, says: str) -> None:
-    server["files"]["config.json"] = server["kinds"][kind]("two\nlines", status)
-    with pytest.raises(HubError, match=says) as error:
+def test_refusals_in_one_line(server: dict[str, Any], kind: type[Exception], status: int | None, says: str) -> None:
+    server["config.json"] = error = kind.__new__(kind)  # whose constructors differ between versions of the package
+    error.args = ("two\nlines",)
+    error.response = types.SimpleNamespace(status_code=status)  # type: ignore[attr-defined]
+    with pytest.raises(HubError, match=says) as raised:
         read_rope("org/model")
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_no_network(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
     with pytest.raises(HubError, match=r"cannot be reached .*: check the network, or give a local folder"):
-        hub.check_connection(MODEL)
+        config_folder(MODEL)
 
 
 def test_without_huggingface_hub(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(HubError, match="pip install huggingface_hub, or give a folder"):
         config_folder(MODEL)

@@ -71,7 +71,6 @@ def test_a_base_that_the_conversion_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: &x [1]\nb: *x\n", "aliases"),
         ("a: [1\n", "no YAML"),
         ("- 1\n", "must hold an object"),
         ("n_embd: 64\nblock_size: 8\nrope_base: 10000\nrope_adjustments: {low: 1}\n", "rope_adjustments"),

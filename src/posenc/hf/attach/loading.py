@@ -32,7 +32,8 @@ from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.sources.load import Config, load, missing, refuse_diffusers
+from posenc.hf.sources.hub import INDEX
+from posenc.hf.sources.load import Config, load, missing
 from posenc.hf.sources.tensor_files import problems_of_weights
 from posenc.input_files import naming, path_text, printable
 from posenc.rotary.rope import RoPE
@@ -379,8 +380,8 @@ def _gguf_in(path: Path) -> Path | None:
         if path.suffix != ".gguf":
             raise ValueError(f"model must be a folder or a .gguf file, got {path}")
         return path
-    refuse_diffusers(path)
-    if (path / "config.json").exists():
+    if any((path / name).exists() for name in ("config.json", INDEX)):
+        load(path)  # which refuses a pipeline of diffusers and a part of one
         return None
     files = sorted(path.glob("*.gguf"))
     if len(files) != 1:

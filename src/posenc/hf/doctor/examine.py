@@ -18,8 +18,7 @@ from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weigh
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import has_remote_code
-from posenc.hf.sources.load import Config, Source, load, translate
-from posenc.hf.sources.translated import Translated
+from posenc.hf.sources.load import Config, Source, Translated, load, translate
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -70,7 +70,7 @@ class ConfigFiles:
         """The content of a file next to config.json; empty where there is none that holds an object."""
         if name not in self.texts:
             return {}
-        content = parse_json(Path(name), self.texts[name].encode())
+        content = parse_json(Path(name), self.texts[name])
         return content if isinstance(content, dict) else {}
 
     def tokenizer_limit(self) -> int | None:

@@ -1,39 +1,42 @@
-"""Models of the Hugging Face Hub by name: ``org/name`` or ``org/name@revision``, as a folder with their config files.
+"""Where a model's config files are: in a folder, or on the Hugging Face Hub as ``org/name`` or ``org/name@revision``.
 
-The local cache of the Hub is read first, in plain Python: importing huggingface_hub takes longer than the rest of a
-command, and the modules of a connection a quarter of it, so that both are imported where one is made. Only what the
-cache lacks is downloaded, through huggingface_hub, and only config files: never weights. A local path that exists
-always comes before the Hub. A pipeline of diffusers has its index and the config files of its transformers
-(`posenc.hf.sources.pipeline`).
+The Hub's cache is asked first, and only what it lacks is downloaded, both through huggingface_hub, and only config
+files: never weights. A local path that exists always comes before the Hub.
 
-    HF_HUB/models--org--name/refs/main              the commit of a branch or tag, as text
-    HF_HUB/models--org--name/snapshots/COMMIT/...   the files of a commit, links into blobs/
+A pipeline of diffusers has an index, ``model_index.json``, that names its parts, each in a folder of its own:
 
-Source: huggingface_hub 2.4 (constants.py for the variables, file_download.py for the layout of the cache).
+    {"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", …], …}
+
+Transformers are the parts whose name begins with ``transformer`` (Wan 2.2 has two, transformer and transformer_2), or
+ends with it (Ideogram 4's unconditional_transformer). A folder without the index is read by its ``transformer`` alone.
+
+Source: huggingface_hub 2.4 (file_download.py, errors.py); diffusers 0.42, configuration_utils.py
+    (``model_index.json``) and pipelines/pipeline_utils.py (parts as ``name: [library, class]``; an optional part that
+    is missing has two nulls).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from posenc.arguments import one_line
-from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
-from posenc.input_files import printable
+from posenc.hf.limits import FILE_BYTES
+from posenc.input_files import UnreadableFileError, path_text, printable, read_json
 
 MAIN_FILES = ("config.json", "params.json")  # the first that a repository has; the second next to Mistral's own weights
 SIDE_FILES = (
     "generation_config.json", "tokenizer_config.json", "preprocessor_config.json", "sentence_bert_config.json",
 )  # fmt: skip
+INDEX = "model_index.json"
+_MAIN = "transformer"
 _NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _ID = re.compile(rf"({_NAME})(?:@([\w./-]+))?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILES = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".txt", ".yaml")  # no model is named like a file
-_TRUE = {"1", "ON", "YES", "TRUE"}
 _SECONDS = 5  # to wait for a connection
 
 
@@ -77,84 +80,21 @@ def config_folder(model: HubId) -> Path:
     Raises:
         HubError: for no network, a model that does not exist or asks for access, and where huggingface_hub is missing.
     """
-    cached = cached_folder(model)
-    if cached is not None:
-        return cached
-    if Path(model.name).parent.exists():  # a local folder without this entry: a path with a slip rather than a model
-        raise HubError(f"{model} does not exist in this folder, and the cache of the Hugging Face Hub does not have it")
-    if is_offline():
-        raise HubError(
-            f"{model} is no local folder and not in the cache ({printable(str(cache()))}), and HF_HUB_OFFLINE is set: "
-            f"{_advice(model)}, where there is a network"
-        )
-    return _downloaded(model)
-
-
-def cache() -> Path:
-    """The folder of the Hub's cache, by the variables that huggingface_hub reads."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(name):
-            return Path(os.environ[name]).expanduser()
-    if os.environ.get("HF_HOME"):
-        return Path(os.environ["HF_HOME"]).expanduser() / "hub"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface" / "hub"
-
-
-def is_offline() -> bool:
-    """Whether the environment forbids downloads."""
-    return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").upper() in _TRUE
-
-
-def cached_folder(model: HubId) -> Path | None:
-    """The snapshot of a model in the cache if it holds a configuration, else None, as in a damaged cache."""
-    snapshot = _snapshot(model)
-    if snapshot is None or any((snapshot / name).exists() for name in MAIN_FILES):
-        return snapshot
-    return snapshot if (snapshot / INDEX).exists() and not _missing_parts(snapshot / INDEX) else None
-
-
-def _snapshot(model: HubId) -> Path | None:
-    """The folder of the commit that a model's revision is in the cache, which need not exist."""
-    repository = cache() / f"models--{model.name.replace('/', '--')}"
-    commit = model.revision
-    if _COMMIT.fullmatch(commit) is None:
-        try:
-            commit = (repository / "refs" / model.revision).read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            return None
-    return repository / "snapshots" / commit if _COMMIT.fullmatch(commit) else None
-
-
-def _missing_parts(index: Path) -> list[str]:
-    """The config files of a pipeline's transformers that are not next to its index."""
-    names = [f"{name}/config.json" for name in transformers_of(parts_of(index))]
-    return [name for name in names if not (index.parent / name).exists()]
-
-
-def _advice(model: HubId) -> str:
-    revision = "" if model.revision == "main" else f" --revision {model.revision}"
-    snapshot = _snapshot(model)
-    is_pipeline = snapshot is not None and (snapshot / INDEX).exists()
-    files = f"--include {INDEX} '*/config.json'" if is_pipeline else "config.json"
-    return f"hf download {model.name} {files}{revision}"
-
-
-def _downloaded(model: HubId) -> Path:
-    """The folder of the cache after its config files were downloaded, no others."""
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     except ModuleNotFoundError as error:
         raise HubError(
-            f"{model} is no local path and not in the cache of the Hugging Face Hub; to download its config: "
-            "pip install huggingface_hub, or give a folder"
+            f"{model} is no local path; to read a model of the Hugging Face Hub: pip install huggingface_hub, or give "
+            "a folder"
         ) from error
     import logging
 
-    check_connection(model)
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it writes a line for each attempt
+    def cached(name: str) -> Path | None:
+        file = try_to_load_from_cache(model.name, name, revision=model.revision)
+        return Path(file) if isinstance(file, str) else None  # an object of its own: known to be missing on the Hub
 
-    def fetched(name: str) -> Path | None:
+    def downloaded(name: str) -> Path | None:
         try:
             return Path(hf_hub_download(model.name, name, revision=model.revision))
         except LocalEntryNotFoundError:  # derives from the next, and means that the network failed
@@ -162,24 +102,41 @@ def _downloaded(model: HubId) -> Path:
         except EntryNotFoundError:
             return None
 
-    with _in_words(model):
-        for name in MAIN_FILES:
-            if (file := fetched(name)) is not None:
-                for side in SIDE_FILES:
-                    fetched(side)
-                return file.parent
-        index = fetched(INDEX)
-        if index is None:
-            files = " or ".join((*MAIN_FILES, INDEX))
-            raise HubError(f"{model} has no {files} on the Hugging Face Hub: no model to read")
-        for name in _missing_parts(index):
-            if fetched(name) is None:
-                raise HubError(f"{model} has no {name} on the Hugging Face Hub, which its {INDEX} names")
-        return index.parent
+    with suppress(HubError):  # of what the cache lacks
+        return _folder_of(model, cached)
+    if Path(model.name).parent.exists():  # a local folder without this entry: a path with a slip rather than a model
+        raise HubError(f"{model} does not exist in this folder, and the cache of the Hugging Face Hub does not have it")
+    lost = f"{model} is no local folder and not in the cache ({printable(str(constants.HF_HUB_CACHE))})"
+    files = "config.json" if cached(INDEX) is None else f"--include {INDEX} '*/config.json'"
+    revision = "" if model.revision == "main" else f" --revision {model.revision}"
+    advice = f"hf download {model.name} {files}{revision}"
+    if constants.HF_HUB_OFFLINE:
+        raise HubError(f"{lost}, and HF_HUB_OFFLINE is set: {advice}, where there is a network")
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it writes a line for each attempt
+    with _in_words(model, lost, advice):
+        check_connection()
+        return _folder_of(model, downloaded)
 
 
-def check_connection(model: HubId) -> None:
-    """Raise a HubError where the Hub cannot be reached; huggingface_hub would try again for half a minute.
+def _folder_of(model: HubId, get: Callable[[str], Path | None]) -> Path:
+    """The folder with the config files of a model, each of which ``get`` looks for; a HubError for one that lacks."""
+    for name in MAIN_FILES:
+        if (file := get(name)) is not None:
+            for side in SIDE_FILES:
+                get(side)
+            return file.parent
+    index = get(INDEX)
+    if index is None:
+        files = " or ".join((*MAIN_FILES, INDEX))
+        raise HubError(f"{model} has no {files} on the Hugging Face Hub: no model to read")
+    for part in transformers_of(parts_of(index)):
+        if get(f"{part}/config.json") is None:
+            raise HubError(f"{model} has no {part}/config.json on the Hugging Face Hub, which its {INDEX} names")
+    return index.parent
+
+
+def check_connection() -> None:
+    """Raise an OSError where the Hub cannot be reached; huggingface_hub would try again for half a minute.
 
     Behind a proxy nothing is tried, since the Hub's own name need not be known there.
     """
@@ -188,28 +145,20 @@ def check_connection(model: HubId) -> None:
     from urllib.request import getproxies
 
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    if {"http", "https", "all"} & set(getproxies()):
-        return
-    try:
+    if not {"http", "https", "all"} & set(getproxies()):
         port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
         socket.create_connection((endpoint.hostname or "", port), timeout=_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise HubError(_unreachable(model, one_line(error))) from error
-
-
-def _unreachable(model: HubId, reason: str) -> str:
-    text = f"{model} is no local folder and not in the cache ({printable(str(cache()))}), and the Hugging Face Hub "
-    text += f"cannot be reached ({reason}): check the network, or give a local folder; where there is a network: "
-    return text + _advice(model)
 
 
 @contextmanager
-def _in_words(model: HubId) -> Iterator[None]:
+def _in_words(model: HubId, lost: str, advice: str) -> Iterator[None]:
     """Let each error of huggingface_hub be one line that says what to do.
 
-    Errors are distinguished by the names of their classes, because network errors come from requests in version 0 of
-    the package, and from httpx since version 1.
+    Network errors are distinguished by the names of their classes, because they come from requests in version 0 of the
+    package, and from httpx since version 1.
     """
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
     try:
         yield
     except HubError:
@@ -218,17 +167,54 @@ def _in_words(model: HubId) -> Iterator[None]:
         names = {cls.__name__ for cls in type(error).__mro__}
         status = getattr(getattr(error, "response", None), "status_code", None)
         page = f"https://huggingface.co/{model.name}"
-        if "GatedRepoError" in names or status == 403:
+        if isinstance(error, GatedRepoError) or status == 403:
             text = f"{model} asks for access: accept its conditions at {page}, then log in with: hf auth login"
-        elif "RevisionNotFoundError" in names:
+        elif isinstance(error, RevisionNotFoundError):
             text = f"{model.name} has no branch, tag or commit {model.revision!r} on the Hugging Face Hub"
-        elif "RepositoryNotFoundError" in names or status in (401, 404):
+        elif isinstance(error, RepositoryNotFoundError) or status in (401, 404):
             text = f"{model} is no local path, and no model of the Hugging Face Hub that is open to you: look for a "
             text += f"slip at {page}; for a private one: hf auth login"
         elif isinstance(error, OSError) and error.errno is not None and error.filename is not None:
             text = f"{model}: {error.filename}: {error.strerror}"
         elif isinstance(error, OSError | ValueError) or names & {"HTTPError", "TransportError", "HfHubHTTPError"}:
-            text = _unreachable(model, type(error).__name__)
+            reason = f"{type(error).__name__}: {one_line(error)[:100]}"
+            text = f"{lost}, and the Hugging Face Hub cannot be reached ({reason}): check the network, or give a local "
+            text += f"folder; where there is a network: {advice}"
         else:
             raise
         raise HubError(text) from error
+
+
+def parts_of(index: Path) -> dict[str, str]:
+    """The parts of a pipeline and their classes, as its ``model_index.json`` names them."""
+    content = read_json(index, FILE_BYTES)
+    if not isinstance(content, Mapping):
+        raise UnreadableFileError(f"{path_text(index)} must hold a JSON object, found a {type(content).__name__}")
+    pairs = {name: value for name, value in content.items() if isinstance(value, list) and len(value) == 2}
+    return {name: value[1] for name, value in pairs.items() if all(isinstance(entry, str) for entry in value)}
+
+
+def transformers_of(parts: Mapping[str, str]) -> list[str]:
+    """The parts that are transformers, the main one first."""
+    names = [name for name in parts if name.startswith(_MAIN) or name.endswith(f"_{_MAIN}")]
+    return sorted(names, key=lambda name: (name != _MAIN, name))
+
+
+def transformer_configs(folder: Path) -> dict[str, Path]:
+    """The ``config.json`` of each transformer of a pipeline, by its part's name; empty for what is no pipeline.
+
+    Raises:
+        ValueError: for a pipeline without a transformer, and one whose transformers have no config.json.
+    """
+    index = folder / INDEX
+    if not index.exists():
+        config = folder / _MAIN / "config.json"
+        return {_MAIN: config} if config.exists() else {}
+    parts = parts_of(index)
+    configs = {name: folder / name / "config.json" for name in transformers_of(parts)}
+    if not configs:
+        raise ValueError(f"{path_text(index)} names no transformer, whose positions could be read: {', '.join(parts)}")
+    for name, config in configs.items():
+        if not config.exists():
+            raise FileNotFoundError(f"{path_text(folder)} has no {name}/config.json, which {INDEX} names: download it")
+    return configs

@@ -1,4 +1,4 @@
-"""Loads a configuration from any source, bounds it (text keys, limited depth, no key twice), and translates it.
+"""Loads a configuration from any source, and translates it.
 
 `load` copies what a source holds; `translate` gives it in Hugging Face's keys, whichever program wrote it: Meta's and
 Mistral's params.json, litgpt's model_config.yaml, the metadata of a GGUF file.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from posenc.arguments import shown
-from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
-from posenc.hf.sources.hub import MAIN_FILES, local_source
-from posenc.hf.sources.pipeline import INDEX, parts_of, transformer_configs, transformers_of
+from posenc.hf.limits import DEPTH, FILE_BYTES
+from posenc.hf.sources.hub import INDEX, MAIN_FILES, local_source, parts_of, transformer_configs, transformers_of
 from posenc.hf.sources.translated import Config as Config
-from posenc.hf.sources.translated import Translated
+from posenc.hf.sources.translated import Translated as Translated
 from posenc.input_files import UnreadableFileError, path_text, printable, read_json, read_text
 
 
@@ -26,6 +25,7 @@ class _HasDict(Protocol):
 
 
 Source = Mapping[str, Any] | str | Path | _HasDict
+_OF_LITGPT = "model_config.yaml"
 
 
 def load(source: Source, *, of_diffusers: bool = False) -> Config:
@@ -41,62 +41,64 @@ def load(source: Source, *, of_diffusers: bool = False) -> Config:
 
     Raises:
         ValueError: for a file that is no JSON object, for a key that stands twice in one object with different
-            values, for more depth or longer integers than any configuration has, for a GGUF file without the package
-            gguf, or for anything else.
+            values, for more depth than any configuration has, for a GGUF file without the package gguf, or for
+            anything else.
         OSError: where the file cannot be read.
     """
+    if isinstance(source, _HasDict) and not isinstance(source, type | Mapping):
+        source = source.to_dict()
+        if not isinstance(source, Mapping):
+            raise ValueError(f"config: to_dict() must give a mapping, got {type(source).__name__}")
     if isinstance(source, Mapping):
-        return _copied_whole(source)
-    if isinstance(source, _HasDict) and not isinstance(source, type):
-        return _copied_whole(source.to_dict())
+        if strange := [key for key in source if not isinstance(key, str)]:
+            raise ValueError(f"config: keys must be strings, found {shown(strange[0])}")
+        return _copied(source, ())
     if not isinstance(source, str | Path):
         raise ValueError(f"config must be a mapping, a path or an object with to_dict(), got {type(source).__name__}")
     if source == "":
         raise ValueError("config: the path is empty; give a config.json, or a folder that has one")
     path = local_source(source)
-    if path.is_dir() and (path / INDEX).exists():
-        _refuse_pipeline(path)
     if path.is_dir():
-        names = (*MAIN_FILES, _OF_LITGPT)
-        path = next((path / name for name in names if (path / name).exists()), path / MAIN_FILES[0])
+        names = [name for name in (*MAIN_FILES, _OF_LITGPT, INDEX) if (path / name).exists()]
+        if names == [INDEX]:
+            parts = parts_of(path / INDEX)
+            main = next(iter(transformers_of(parts)), "")
+            _refuse_diffusers(path, f"a pipeline of diffusers ({INDEX})", parts.get(main, ""), main)
+        path = path / (names or MAIN_FILES)[0]
     if not path.exists():
         raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
     if path.suffix == ".gguf":
-        return _copied_whole(_metadata(path))
+        return _metadata(path)
     config = _read_yaml(path) if path.suffix in (".yaml", ".yml") else read_json(path, FILE_BYTES)
     if not isinstance(config, dict):
         raise UnreadableFileError(f"config: {path_text(path)} must hold an object, found a {type(config).__name__}")
-    if len(config) > KEYS:
-        raise UnreadableFileError(
-            f"config: {path_text(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
-        )
     if not of_diffusers and is_of_diffusers(config):
-        from posenc.diffusion.models import python_for
-
         name = config["_class_name"]
-        raise ValueError(f"config: {path_text(path)} is a {name} of diffusers; {python_for(name, path_text(path))}")
-    try:
-        return _copied_whole(config)
-    except ValueError as error:
-        raise UnreadableFileError(f"config: {path_text(path)}: {error}") from None
+        _refuse_diffusers(path, f"a {name} of diffusers", name)
+    return config
 
 
-_OF_LITGPT = "model_config.yaml"
+def _copied(value: Any, path: tuple[Any, ...]) -> Any:
+    """Mappings, lists and tuples copied; what they hold is kept as it is."""
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if len(path) >= DEPTH:
+        raise ValueError(f"{dotted(path[:3])} is nested deeper than {DEPTH} objects and lists; no configuration is")
+    if isinstance(value, Mapping):
+        return {key: _copied(inner, (*path, key)) for key, inner in value.items()}
+    copies = [_copied(inner, (*path, index)) for index, inner in enumerate(value)]
+    return copies if isinstance(value, list) else tuple(copies)
 
 
 def _read_yaml(path: Path) -> Any:
-    """The content of a YAML file without aliases, by which a short file can hold any amount."""
     try:
         import yaml
     except ModuleNotFoundError:
         raise ValueError(f"config: {path_text(path)} needs PyYAML: pip install pyyaml") from None
-    text = read_text(path, FILE_BYTES)
     try:
-        if not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return yaml.safe_load(read_text(path, FILE_BYTES))
+    except (yaml.YAMLError, RecursionError) as error:
         raise UnreadableFileError(f"config: {path_text(path)} is no YAML: {str(error).splitlines()[0]}") from None
-    raise UnreadableFileError(f"config: {path_text(path)} has aliases, which no configuration has")
 
 
 def _metadata(path: Path) -> Config:
@@ -107,6 +109,13 @@ def _metadata(path: Path) -> Config:
             f"config: {path} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
         ) from error
     return metadata_of(path)
+
+
+def _refuse_diffusers(path: Path, what: str, name: str, part: str = "transformer") -> NoReturn:
+    """Raise a ValueError for a part or a pipeline of diffusers, with what posenc has for it."""
+    from posenc.diffusion.models import python_for
+
+    raise ValueError(f"config: {path_text(path)} is {what}; {python_for(name, path_text(path), part)}")
 
 
 class DiffusionSource(NamedTuple):
@@ -148,27 +157,6 @@ def is_of_diffusers(config: Mapping[str, Any]) -> bool:
     return "model_type" not in config or name in TRANSFORMERS
 
 
-def refuse_diffusers(path: Path) -> None:
-    """Raise a ValueError for a part or a pipeline of diffusers, with what posenc has for it."""
-    if (path / INDEX).exists():
-        _refuse_pipeline(path)
-    if path.is_dir() and (path / "config.json").exists():
-        load(path)
-
-
-def _refuse_pipeline(path: Path) -> None:
-    if any((path / name).exists() for name in MAIN_FILES):
-        return
-    from posenc.diffusion.models import python_for
-
-    parts = parts_of(path / INDEX)
-    main = next(iter(transformers_of(parts)), "")
-    raise ValueError(
-        f"config: {path_text(path)} is a pipeline of diffusers ({INDEX}); "
-        + python_for(parts.get(main, ""), path_text(path), main)
-    )
-
-
 def missing(path: Path | str) -> str:
     """That nothing is at a path, in words; of what looks like a name on the Hugging Face Hub, how to download it."""
     text = str(path).removesuffix("/config.json")
@@ -176,34 +164,6 @@ def missing(path: Path | str) -> str:
         name = text.rpartition("/")[2]
         return f"{text} is no local folder; for a model of the Hugging Face Hub: hf download {text} --local-dir {name}"
     return f"{path_text(path)} does not exist"
-
-
-def _copied_whole(config: Any) -> Config:
-    if not isinstance(config, Mapping):
-        raise ValueError(f"config: to_dict() must give a mapping, got {type(config).__name__}")
-    copied: Config = _copied(config, ())
-    strange = next((key for key in copied if not isinstance(key, str)), None)
-    if strange is not None:
-        raise ValueError(f"config: keys must be strings, found {shown(strange)}")
-    return copied
-
-
-def _copied(value: Any, path: tuple[Any, ...]) -> Any:
-    """Mappings, lists and tuples copied to a bounded depth; what they hold is kept as it is.
-
-    Raises:
-        ValueError: for what is nested deeper, or an integer of too many digits; it names the place.
-    """
-    if isinstance(value, int) and value.bit_length() > BITS:
-        raise ValueError(f"{dotted(path)} must be a number of fewer digits, found {shown(value)}")
-    if not isinstance(value, Mapping | list | tuple):
-        return value
-    if len(path) >= DEPTH:
-        raise ValueError(f"{dotted(path[:3])} is nested deeper than {DEPTH} objects and lists; no configuration is")
-    if isinstance(value, Mapping):
-        return {key: _copied(inner, (*path, key)) for key, inner in value.items()}
-    copies = [_copied(inner, (*path, index)) for index, inner in enumerate(value)]
-    return copies if isinstance(value, list) else tuple(copies)
 
 
 def dotted(path: tuple[Any, ...]) -> str:
