@@ -194,7 +194,7 @@ def few_layers(config: Config) -> Config:
 
     result = copy.deepcopy(config)
     text_config = find_text_config(result)
-    inner = dict(text_config.config)
+    inner = dict(text_config)
     key = next((key for key in _COUNTS if key in inner), None)
     if key is None:
         return result

@@ -149,7 +149,7 @@ def compared(read: RopeConfig) -> int:
     try:
         with bounded():
             module = reference.rotary_module(
-                {**text_config.config, "model_type": TEXT.get(text_config.model_type, text_config.model_type)}
+                {**text_config, "model_type": TEXT.get(text_config.model_type, text_config.model_type)}
             )
             flat = hasattr(module, "inv_freq")
             rotations = {

@@ -25,7 +25,7 @@ NORMS = re.compile(r"\b(?:q_norm|q_b_norm|qk_norm|query_layernorm) = ")
 
 def text_config(row: ReleasedModel) -> dict[str, Any]:
     """The part of a config that transformers' rotary module takes."""
-    config = copy.deepcopy(dict(row.read.text_config.config))
+    config = copy.deepcopy(dict(row.read.text_config))
     config.setdefault("model_type", row.read.text_config.model_type)
     config["model_type"] = OWN_CODE.get(config["model_type"], config["model_type"])
     return config

@@ -81,7 +81,7 @@ FAULTY = {
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
 def test_checkpoints_rotate_equally(name: str) -> None:
     config, _ = CHECKPOINTS[name]
-    text = find_text_config(config).config
+    text = dict(find_text_config(config))
     agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
 
 
@@ -105,7 +105,7 @@ def test_written_configurations_rotate_correctly_in_transformers(
 def test_checkpoints_in_the_other_spelling_rotate_equally(name: str, version: int) -> None:
     config, _ = CHECKPOINTS[name]
     if version == 5 or "gemma-4" not in name:
-        text = read_rope(find_text_config(config).config).to_config(version=version)
+        text = read_rope(dict(find_text_config(config))).to_config(version=version)
         agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
 
 

@@ -68,7 +68,7 @@ def test_families_deal_out_their_pairs_as_the_table_says(name: str) -> None:
 @pytest.mark.parametrize("version", [None, 4, 5])
 @pytest.mark.parametrize("name", VISION)
 def test_checkpoints_rotate_equally(name: str, version: int | None) -> None:
-    check(read_rope(find_text_config(CHECKPOINTS[name][0]).config).to_config(version=version))
+    check(read_rope(dict(find_text_config(CHECKPOINTS[name][0]))).to_config(version=version))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ class TestWhatTransformersDoes:
             read_rope(config)
 
     def test_ernie_takes_no_scaling(self) -> None:
-        config = find_text_config(CHECKPOINTS["ernie-4.5-vl-28b"][0]).config
+        config = dict(find_text_config(CHECKPOINTS["ernie-4.5-vl-28b"][0]))
         changed = {**config, "rope_parameters": {**config["rope_parameters"], "rope_type": "linear", "factor": 2.0}}
         with pytest.raises(ValueError, match="default"):
             rotary_module(changed)

@@ -43,8 +43,6 @@ CALLS: list[Call] = [
     ("as_text", hf.as_text, {"config": READ}),
     ("facts", hf.facts, {"config": KINDS}),
     ("preset", hf.preset, {"name": "gpt-oss"}),
-    ("RopeConfig", lambda **arguments: RopeConfig(**arguments).to_config(),
-     {"rotations": READ.rotations, "config": LLAMA, "reading": READ.reading}),
     ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
     ("serve_flags", hf.serve_flags,
      {"config": READ, "exact": True, "length": 64, "folder": "DIR",
@@ -121,8 +119,6 @@ def test_everything_public_is_there():
         (lambda: READ.with_rope({"all": "x"}), "rope"),
         (lambda: READ.for_layer(-1), "index"),
         (lambda: KINDS.for_layer(2), "index"),
-        (lambda: RopeConfig({}, LLAMA).to_config(), "rotations"),
-        (lambda: RopeConfig({}, LLAMA).to_config(5), "rotations"),
     ],
 )
 def test_messages(call, words):

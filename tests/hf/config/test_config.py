@@ -68,7 +68,7 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
         for kind, turn in expected.items():
             rotation, read = again.layers[kind], read_rope(config).layers[kind]
             assert turn is None or (rotation is not None and read is not None and equivalent(rotation, read))
-        text = find_text_config(written).config
+        text = find_text_config(written)
         if text["model_type"] != "gptj":
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
 

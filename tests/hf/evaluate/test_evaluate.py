@@ -24,7 +24,7 @@ import posenc_cli
 from posenc.evaluation import Document, Evaluation, Reading, generate, token_losses
 from posenc.evaluation.likelihood import last_logits
 from posenc.evaluation.log import MeasurementLog
-from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.facts import read_facts
 from posenc.hf.evaluate import Method, evaluate
 from posenc.hf.evaluate.evaluate import trained_by
 from posenc.hf.modeling.export import byte_tokenizer
@@ -263,7 +263,7 @@ def test_a_folder_without_a_tokenizer_is_refused_before_its_model_is_loaded(tmp_
 )  # fmt: skip
 def test_an_extended_checkpoint_was_trained_at_the_original_length(block: Any, trained: int) -> None:
     config = {"model_type": "llama", "head_dim": 64, "rope_theta": 1e4, "max_position_embeddings": 8192}
-    assert trained_by(ModelFacts({**config, "rope_scaling": block})) == trained
+    assert trained_by(read_facts({**config, "rope_scaling": block})) == trained
 
 
 def test_methods_by_name() -> None:

@@ -45,7 +45,7 @@ def test_explain_reads_what_read_rope_reads(tmp_path: Path) -> None:
         assert explanation.facts == facts(read) == json.loads(explanation.json())
         assert str(explanation) == as_text(read)
         assert explanation.layers == layer_lines(read)
-    assert explain(config, convention="deepseek").config.reading.convention == "deepseek"
+    assert explain(config, convention="deepseek").config.facts.reading.convention == "deepseek"
 
 
 def test_numbers_of_scaled_models() -> None:

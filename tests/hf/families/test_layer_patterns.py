@@ -9,7 +9,7 @@ import pytest
 from posenc.hf import model_from_config
 from posenc.hf.config.layers import half_counts, layer_kinds, patterned
 from posenc.hf.config.text_config import TextConfig, find_text_config
-from posenc.hf.families.family import FULL, LINEAR, SLIDING, Family, LayerPattern, RotationRules, Window
+from posenc.hf.families.family import FULL, LINEAR, SLIDING, Family, LayerPattern, Window
 
 F, S, L = FULL, SLIDING, LINEAR
 
@@ -30,7 +30,7 @@ F, S, L = FULL, SLIDING, LINEAR
     ],
 )
 def test_a_pattern_repeats_its_cycle(pattern: LayerPattern, options: dict[str, Any], kinds: list[str]) -> None:
-    text_config = TextConfig((), options, "", Family(layers=pattern), RotationRules(), known=True)
+    text_config = TextConfig(options, (), "", Family(layers=pattern), known=True)
     assert patterned(text_config, 5) == kinds
     assert patterned(text_config, 0) == []
 

@@ -30,7 +30,7 @@ def read(convention: str, **block: Any) -> RopeConfig:
 
 def holds(config: RopeConfig, expected: list[float], gain: float = 1.0) -> None:
     """The spectrum at every length, also after it was spelled as transformers does."""
-    again = read_rope(config.to_config(version=5), convention=config.reading.convention)
+    again = read_rope(config.to_config(version=5), convention=config.facts.reading.convention)
     for rope in (config.rope, again.rope):
         for length in (None, LENGTH, 4 * LENGTH):
             spectrum = text_rope(rope).spectrum(length)

@@ -342,7 +342,7 @@ def is_folder_of_transformers(path: Path, model: nn.Module) -> bool:
 
 def _is_quantized(folder: Path) -> bool:
     config = load(folder / "config.json")
-    return any("quantization_config" in part for part in (config, find_text_config(config).config))
+    return any("quantization_config" in part for part in (config, find_text_config(config)))
 
 
 def to_device(model: nn.Module, device: str) -> nn.Module:

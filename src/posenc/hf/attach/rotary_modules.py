@@ -30,7 +30,7 @@ from posenc.hf.attach.supported import config_dict, layer_facts, takes_rotation
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.config.text_config import find_text_config, length_key
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.config.write import to_longrope
 from posenc.hf.plan.plan import PLANNED, Plan, Refused, plan_extension, start_of
 from posenc.rotary.rope import RoPE
@@ -167,7 +167,7 @@ class RotaryModules:
                 raise
             ropes = {kind: text_rope(to_longrope(rope, original_length)) for kind, rope in ropes.items()}
             new = self._config(ropes)
-        key = length_key(self.read.text_config)
+        key = self.read.text_config.length_key
         if all(_block_lacks_length(rope) for rope in ropes.values()):
             return {**new, key: length}
         return new

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.config.facts import check_meaning, misread
 from posenc.hf.config.rope_config import RopeConfig, check_rotations, check_version, read_rope
 from posenc.hf.config.rope_keys import FREE, Block
 from posenc.hf.config.rotation import Layers, Reading, Rotation, text_rope
@@ -28,10 +27,12 @@ from posenc.hf.config.write import (
     Spelling,
     block_to_add,
     changes_to,
+    check_meaning,
     check_spelling,
     extended_length,
     keys_in_version,
     meaning,
+    misread,
     to_longrope,
 )
 from posenc.hf.families import FAMILIES, RotationRules
@@ -122,7 +123,8 @@ def convert_config(
     text = edited(files.texts[CONFIG], paths)
     config: Config = json.loads(text)
     try:
-        if wrong := misread(read_rope(config).facts, meaning(text_config, facts.blocks)):
+        read = read_rope(config).facts
+        if wrong := misread(meaning(read.text, read.blocks), meaning(text_config, facts.blocks)):
             raise ValueError(f"{', '.join(wrong)} would be read back as another, so the config is not converted")
     except ValueError as error:
         if target != "both":
@@ -231,12 +233,12 @@ def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
 
 def _under(config: RopeConfig, block: Block) -> RopeConfig:
     rotating = [text_rope(rope) for rope in config.layers.values() if rope is not None]
-    layout, head_dim = rotating[0].layout if rotating else None, config.reading.head_dim
+    layout, head_dim = rotating[0].layout if rotating else None, config.facts.reading.head_dim
     base_config = config.to_config(version=5)
     text_config = read_rope(base_config, layout=layout, head_dim=head_dim).text_config
     blocks = text_config["rope_parameters"]
     nested = isinstance(blocks.get(FULL), dict)
     old = blocks[FULL] if nested else blocks
     new = {**{key: value for key, value in old.items() if key in _STAYING}, **block}
-    text = {**text_config.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
+    text = {**text_config, "rope_parameters": {**blocks, FULL: new} if nested else new}
     return read_rope(with_text_config(base_config, text_config, text), layout=layout, head_dim=head_dim)

@@ -1,4 +1,4 @@
-"""`ModelFacts`: everything that a configuration says of positions, each part read once, with the key it came from.
+"""`ModelFacts`: everything that a configuration says of positions, read once, with the key that it came from.
 
     facts = model_from_config("my-model")
     facts.layers[3].rotation                 # None: that layer does not rotate
@@ -13,12 +13,11 @@ There is one notion of each length. *Declared* is what the file says of the mode
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-from posenc.arguments import one_line, shown
+from posenc.arguments import shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.rotation import RoPESpec
@@ -42,7 +41,7 @@ from posenc.hf.config.layers import (
 )
 from posenc.hf.config.non_rotary import DEFAULTS, SchemeFacts, is_posenc_config, position_schemes
 from posenc.hf.config.rope_keys import ALL, RopeBlock, find_rope_blocks
-from posenc.hf.config.rotation import AS_IT_SAYS, Layers, Reading, Rotation, equivalent, rope_of, text_rope
+from posenc.hf.config.rotation import AS_IT_SAYS, Layers, Reading, Rotation, rope_of, text_rope
 from posenc.hf.config.text_config import (
     WIDTHS,
     TextConfig,
@@ -51,11 +50,9 @@ from posenc.hf.config.text_config import (
     find_text_config,
     layer_types,
     layers_without_rope,
-    length_key,
     max_length,
     width_of_heads,
 )
-from posenc.hf.config.write import meaning
 from posenc.hf.families.family import COMPRESSED, FULL, INDEXED, NO_ATTENTION, SLIDING, Scale
 from posenc.hf.findings import Finding
 from posenc.hf.limits import CHANNELS, WIDTH, is_count, is_number
@@ -64,64 +61,47 @@ from posenc.hf.sources.load import Config, dotted
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """The positional facts of a model, from a config in Hugging Face's keys; each is read when it is first used.
+    """The positional facts of a model, from a config in Hugging Face's keys; `read_facts` makes them.
 
     Explaining, examining, extending and writing one configuration share this record. Changing ``config`` afterwards
-    has no effect on it. A part that cannot be understood raises a ValueError that names its key.
+    has no effect on it. What no rotation needs (windows, temperatures, scales) is read when it is first used; where it
+    cannot be understood, a ValueError names its key.
 
     Attributes:
         config: the whole configuration.
-        reading: how to read it.
+        reading: how it was read.
+        text: the part that describes the text model.
+        blocks: what the keys say of each kind of layers, and where each value stands; empty for a model of posenc.
+        as_read: by kind of layers, the rotation that the keys give; None for kinds that do not rotate.
+        rotations: the same, or others in their place.
+        schemes: the encodings of a model without rotation; empty for a model that rotates, and for models of posenc.
+        declared: tokens that the file says of the model; None where it does not say.
         program: whose form it was translated from; "" for Hugging Face's own.
         program_findings: what the translation found.
-        changed: rotations by kind of layers in the place of those that the keys give; None: as the keys say.
     """
 
     config: Config
-    reading: Reading = AS_IT_SAYS
+    reading: Reading
+    text: TextConfig
+    blocks: tuple[RopeBlock, ...]
+    as_read: Layers
+    rotations: Layers
+    schemes: tuple[SchemeFacts, ...]
+    declared: int | None
     program: str = ""
     program_findings: tuple[Finding, ...] = ()
-    changed: Layers | None = None
-
-    @cached_property
-    def text(self) -> TextConfig:
-        """The part that describes the text model."""
-        return find_text_config(self.config)
-
-    @cached_property
-    def blocks(self) -> list[RopeBlock]:
-        """What the keys say of each kind of layers, and where each value stands."""
-        return find_rope_blocks(self.text)
-
-    @cached_property
-    def as_read(self) -> Layers:
-        """By kind of layers, the rotation that the keys give; None for kinds that do not rotate."""
-        if is_posenc_config(self.config):
-            from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
-
-            return posenc_layers(self.config)
-        return {block.kind: rope_of(self.text, block, self.reading) for block in self.blocks}
 
     @property
-    def rotations(self) -> Layers:
-        """By kind of layers, the rotation; None for kinds that do not rotate."""
-        return self.as_read if self.changed is None else self.changed
+    def is_own(self) -> bool:
+        """Whether it is a model of posenc, whose encodings its config lists."""
+        return is_posenc_config(self.config)
 
-    @cached_property
-    def schemes(self) -> tuple[SchemeFacts, ...]:
-        """The encodings of a model without rotation; empty for a model that rotates, and for models of posenc."""
-        if any(rope is not None for rope in self.rotations.values()) or is_posenc_config(self.config):
-            return ()
-        return position_schemes(self.text, self.config)
+    def with_rotations(self, rotations: Layers) -> ModelFacts:
+        """The same with other rotations."""
+        rotates = any(rope is not None for rope in rotations.values())
+        return replace(self, rotations=rotations, schemes=() if rotates else self.schemes)
 
     # Lengths
-
-    @cached_property
-    def declared(self) -> int | None:
-        """Tokens that the file says of the model; None where it does not say."""
-        if is_posenc_config(self.config):
-            return int(self.config.get("train_length", DEFAULTS["train_length"]))
-        return max_length(self.text)
 
     def trained(self, rope: RoPESpec) -> int | None:
         """Tokens that the model was trained at before the scaling of a rotation; None where the file does not say."""
@@ -135,11 +115,10 @@ class ModelFacts:
         says less than the declared length. Under rope type "linear" the declared length may be meant before the
         scaling: a finding says so.
         """
-        declared = max_length(self.text)
-        lengths = [] if declared is None else [declared]
+        lengths = [] if self.declared is None else [self.declared]
         for step in steps_of(rope.scaling):
             trained, factor = getattr(step, "original_length", None), getattr(step, "factor", None)
-            if trained is None or factor is None or (isinstance(step, Llama3) and (declared or 0) > trained):
+            if trained is None or factor is None or (isinstance(step, Llama3) and (self.declared or 0) > trained):
                 continue
             lengths.append(round(trained * factor))
         return max(lengths, default=None)
@@ -166,7 +145,7 @@ class ModelFacts:
         Raises:
             ValueError: for a key of a window, a temperature or a layer that cannot be understood; it names the key.
         """
-        if is_posenc_config(self.config):
+        if self.is_own:
             raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
         text = self.text
         listed = bases(text) if text.rotation.bases_choose else []
@@ -312,7 +291,7 @@ class ModelFacts:
         own = "qk_rope_head_dim" if self.text.rotation.latent else self.text.rotation.head_key
         widths = (own, *(stream for stream, _ in WIDTHS))  # of a head, or else of the stream over the heads
         keys_of = {
-            "declared": length_key(self.text),
+            "declared": self.text.length_key,
             "head width": next((key for key in widths if self.text.get(key) is not None), ""),
             "window": window_key(self.text),
         }
@@ -327,30 +306,6 @@ class ModelFacts:
                     keys[f"{fact} of {block.kind}" if several else fact] = dotted((*self.text.path, *paths[0]))
         return keys
 
-    def with_rotations(self, rotations: Layers) -> ModelFacts:
-        """The same with other rotations."""
-        return replace(self, changed=rotations)
-
-    def check(self) -> None:
-        """Raise a ValueError, naming the key, where a length, a list of layers or a window is malformed.
-
-        The rotations do not depend on these keys, but everything else that is reported of the layers does. A list of
-        kinds that cannot be read is a finding and not an error.
-        """
-        if is_posenc_config(self.config):
-            return
-        max_length(self.text)
-        if self.text.known or "no_rope_layers" in self.text:
-            layers_without_rope(self.text)
-        if not self.schemes:
-            layer_types(self.text)
-        try:
-            kinds = self.layer_kinds
-        except ValueError:
-            return
-        for kind in {*kinds} or {FULL}:
-            lacks_window(self.text, kind)
-
 
 _OF_MODELS = ("model_type", "hidden_size", "embed_dim", "d_model", "num_hidden_layers", "depth")
 _FACTS = {
@@ -359,36 +314,41 @@ _FACTS = {
 }  # fmt: skip
 
 
-def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
-    """Read what was written; raise a ValueError unless it rotates as it should."""
-    written = ModelFacts(config, reading).as_read
-    for kind in {**layers, **written}:
-        expected, written_rope = layers.get(kind), written.get(kind)
-        if kind not in layers or kind not in written or not equivalent(expected, written_rope):
-            back, expected_text = (one_line(rope) for rope in (written_rope, expected))
-            raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")
+def read_facts(
+    config: Config, reading: Reading = AS_IT_SAYS, program: str = "", program_findings: tuple[Finding, ...] = ()
+) -> ModelFacts:
+    """Read a config in Hugging Face's keys.
 
-
-def misread(read: ModelFacts, meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()) -> list[str]:
-    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
+    A length, a list of layers or a window that is malformed is an error too: no rotation depends on these keys, but
+    everything else that is reported of the layers does. A list of kinds that cannot be read is a finding instead.
 
     Args:
-        read: the written config, which may not be readable.
-        meant: as `meaning` has it.
-        by_length: kinds whose original length may follow the declared one.
+        config: the whole configuration.
+        reading: how to read it.
+        program, program_findings: as `ModelFacts` has them.
+
+    Raises:
+        ValueError: for whatever cannot be understood; it names the key and says what is allowed there.
     """
+    text = find_text_config(config)
+    if is_posenc_config(config):
+        from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
+
+        layers, length = posenc_layers(config), int(config.get("train_length", DEFAULTS["train_length"]))
+        return ModelFacts(config, reading, text, (), layers, layers, (), length, program, program_findings)
+    blocks = tuple(find_rope_blocks(text))
+    layers = {block.kind: rope_of(text, block, reading) for block in blocks}
+    declared = max_length(text)
+    if text.known or "no_rope_layers" in text:
+        layers_without_rope(text)
+    schemes = () if any(rope is not None for rope in layers.values()) else position_schemes(text, config)
+    if not schemes:
+        layer_types(text)
+    facts = ModelFacts(config, reading, text, blocks, layers, layers, schemes, declared, program, program_findings)
     try:
-        misreading = meaning(read.text, read.blocks)
-    except ValueError as error:
-        return [one_line(error)]
-    wrong = []
-    for kind, values in meant.items():
-        other = misreading.get(kind)
-        if other is None:
-            wrong.append(f"{kind}: the rotation")
-            continue
-        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
-        if kind in by_length:
-            different.discard("original_max_position_embeddings")
-        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
-    return wrong
+        kinds = facts.layer_kinds
+    except ValueError:
+        return facts
+    for kind in {*kinds} or {FULL}:
+        lacks_window(text, kind)
+    return facts

@@ -136,7 +136,7 @@ def _listed(text_config: TextConfig, listing: Listing, count: int | None) -> lis
     Raises:
         ValueError: for such a key that cannot be understood; it names the key.
     """
-    outer = text_config.config if not listing.parent else text_config.get(listing.parent)
+    outer = text_config if not listing.parent else text_config.get(listing.parent)
     value = outer.get(listing.key, listing.default) if isinstance(outer, dict) else listing.default
     name = text_config.key_path(*filter(None, (listing.parent, listing.key)))
     if value is None and (listing.default is None or listing.form == "period"):

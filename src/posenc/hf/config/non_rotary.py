@@ -65,7 +65,7 @@ def position_schemes(text_config: TextConfig, root: Config | None = None) -> tup
     Raises:
         ValueError: for a key that decides and is neither true nor false.
     """
-    config, family, kind = text_config.config, text_config.family, text_config.get("position_embedding_type")
+    config, family, kind = text_config, text_config.family, text_config.get("position_embedding_type")
     if flag_at(text_config, "alibi"):  # Falcon's
         return (SchemeFacts(ALIBI_SCALED.text, ALIBI_SCALED.builds),)
     if kind == "alibi" and is_non_rotary(family):  # JinaBERT, which adds the bias to the scaled scores
@@ -105,8 +105,8 @@ def _with_numbers(scheme: PositionScheme, text_config: TextConfig, root: Config)
 
 
 def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) -> SchemeFacts:
-    number = _count(text_config.config, table.key, table.default)
-    rows = _count(text_config.config, table.rows_key, number) if table.rows_key else number + table.extra
+    number = _count(text_config, table.key, table.default)
+    rows = _count(text_config, table.rows_key, number) if table.rows_key else number + table.extra
     skipped = 0
     text, builds = scheme.text, scheme.builds
     if table.padding is not None:
@@ -125,7 +125,7 @@ def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) ->
 
 
 def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextConfig, root: Config) -> SchemeFacts:
-    part = root.get(table.parent) if table.parent else text_config.config
+    part = root.get(table.parent) if table.parent else text_config
     config: Mapping[str, Any] = part if isinstance(part, dict) else {}
     if table.count_key:
         side = round(
@@ -146,8 +146,8 @@ def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextCo
 
 
 def _with_buckets(scheme: PositionScheme, buckets: Buckets, text_config: TextConfig) -> SchemeFacts:
-    count = _count(text_config.config, buckets.count_key, buckets.count)
-    distance = _count(text_config.config, buckets.distance_key, buckets.max_distance)
+    count = _count(text_config, buckets.count_key, buckets.count)
+    distance = _count(text_config, buckets.distance_key, buckets.max_distance)
     builds = scheme.builds.replace("=num_buckets", f"={count}").replace("=max_distance", f"={distance}")
     text = f"{scheme.text} ({count} buckets, longest distance {distance})"
     return SchemeFacts(text, builds, buckets=count, max_distance=distance, key=buckets.count_key)

@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, get_args
 
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.frequencies.rotation import Layout
-from posenc.hf.config.facts import ModelFacts, check_meaning
-from posenc.hf.config.non_rotary import SchemeFacts, is_posenc_config
+from posenc.hf.config.facts import ModelFacts, read_facts
+from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.rope_keys import ALL, ENGINES
 from posenc.hf.config.rotation import (
-    AS_IT_SAYS,
     Convention,
     Layers,
     Reading,
@@ -45,11 +44,9 @@ from posenc.hf.config.text_config import (
     TextConfig,
     layer_types,
     layers_without_rope,
-    length_key,
-    max_length,
     with_text_config,
 )
-from posenc.hf.config.write import keys_in_version, length_after, without_rope, write_rotations
+from posenc.hf.config.write import check_meaning, keys_in_version, length_after, without_rope, write_rotations
 from posenc.hf.findings import Finding
 from posenc.hf.limits import CHANNELS, LAYERS
 from posenc.hf.sources.load import Config, Source, load, translate
@@ -85,10 +82,7 @@ class RopeConfig:
     """The rotations of a configuration.
 
     Attributes:
-        rotations: by kind of layers (``"all"`` where there is one), what rotates them, without torch; None where
-            layers do not rotate.
-        config: the whole configuration, as it was read.
-        reading: how it was read.
+        facts: everything that the configuration says, with these rotations.
 
     >>> block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1e6}
     >>> config = read_rope({"model_type": "qwen2", "head_dim": 128, "rope_parameters": block})
@@ -98,23 +92,17 @@ class RopeConfig:
     True
     """
 
-    rotations: Layers
-    config: Config
-    reading: Reading = AS_IT_SAYS
+    facts: ModelFacts
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.rotations, Mapping):
-            raise ValueError(f"rotations must be a mapping of rotations by kind of layers, got {shown(self.rotations)}")
-        check_rotations("rotations", self.rotations)
-        if not isinstance(self.config, dict):
-            raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(self.config)}")
-        if not isinstance(self.reading, Reading):
-            raise ValueError(f"reading must be a Reading, got {shown(self.reading)}")
+    @property
+    def rotations(self) -> Layers:
+        """By kind of layers (``"all"`` where there is one), what rotates them, without torch; None: nothing does."""
+        return self.facts.rotations
 
-    @cached_property
-    def facts(self) -> ModelFacts:
-        """Everything that ``config`` says, read once, with these rotations."""
-        return ModelFacts(self.config, self.reading, changed=self.rotations)
+    @property
+    def config(self) -> Config:
+        """The whole configuration, as it was read."""
+        return self.facts.config
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -205,8 +193,8 @@ class RopeConfig:
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return rope_config_of({**self.rotations, **check_rotations("rope", rope)}, self.facts)
-        return rope_config_of({kind: old and rope for kind, old in self.rotations.items()}, self.facts)
+            return RopeConfig(self.facts.with_rotations({**self.rotations, **check_rotations("rope", rope)}))
+        return RopeConfig(self.facts.with_rotations({kind: old and rope for kind, old in self.rotations.items()}))
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
@@ -214,12 +202,12 @@ class RopeConfig:
         Raises:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
-        layers = scale_frequencies(self.rotations, factors, max_length(self.text_config))
-        return rope_config_of(layers, self.facts)
+        layers = scale_frequencies(self.rotations, factors, self.facts.declared)
+        return RopeConfig(self.facts.with_rotations(layers))
 
     def like(self, config: Source) -> RopeConfig:
         """Another configuration, read in the way that this one was."""
-        return read_rope(config, head_dim=self.reading.head_dim, convention=self.reading.convention)
+        return read_rope(config, head_dim=self.facts.reading.head_dim, convention=self.facts.reading.convention)
 
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
@@ -235,36 +223,28 @@ class RopeConfig:
         """
         if version is not None:
             check_version(version)
-        old, reading, ours = self.facts.as_read, self.reading, is_posenc_config(self.config)
-        same = all(equivalent(rope, old.get(kind)) for kind, rope in self.rotations.items())
-        blocks = [] if ours else self.facts.blocks
+        facts, reading, text_config, layers = self.facts, self.facts.reading, self.text_config, self.rotations
+        same = all(equivalent(rope, facts.as_read.get(kind)) for kind, rope in layers.items())
         # A rope type or a key of an engine, which writing would spell otherwise.
-        engines = reading.convention in ENGINES or any(of_an_engine(b.effective, reading.convention) for b in blocks)
-        if same and (ours or self.position_schemes or (version is None and engines)):
+        engines = reading.convention in ENGINES or any(
+            of_an_engine(b.effective, reading.convention) for b in facts.blocks
+        )
+        if same and (facts.is_own or facts.schemes or (version is None and engines)):
             return copy.deepcopy(self.config)
-        if ours:
+        if facts.is_own:
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
-        text_config, layers, ignore = self.text_config, self.rotations, reading.ignore
-        longest = None if same else length_after(max_length(text_config), old, layers)
+        longest = None if same else length_after(facts.declared, facts.as_read, layers)
         if version is None:
-            text = write_rotations(text_config, blocks, layers, reading.convention, ignore, longest)
+            text = write_rotations(text_config, facts.blocks, layers, reading.convention, reading.ignore, longest)
         else:
-            before = {block.kind: block.values or {} for block in blocks}
-            keys = keys_in_version(version, layers, before, text_config.rotation, reading.convention, ignore)
-            text = {**without_rope(text_config, blocks), **keys}
+            before = {block.kind: block.values or {} for block in facts.blocks}
+            keys = keys_in_version(version, layers, before, text_config.rotation, reading.convention, reading.ignore)
+            text = {**without_rope(text_config, facts.blocks), **keys}
         if longest is not None:
-            text[length_key(text_config)] = longest
+            text[text_config.length_key] = longest
         rewritten = with_text_config(self.config, text_config, text)
         check_meaning(rewritten, layers, reading)
         return rewritten
-
-
-def rope_config_of(layers: Layers, facts: ModelFacts) -> RopeConfig:
-    """The configuration that was read, with these rotations."""
-    config = RopeConfig(layers, facts.config, facts.reading)
-    # Fills the cached property, which no argument of a caller can do.
-    config.__dict__["facts"] = facts if layers is facts.as_read else facts.with_rotations(layers)
-    return config
 
 
 def read_rope(
@@ -302,13 +282,10 @@ def read_rope(
         raise ValueError(f"ignore must hold keys of the block, which are strings, got {shown(strange[0])}")
     form = translate(load(config))
     reading = Reading(head_dim, layout or form.layout, convention, tuple(keys))
-    facts = ModelFacts(form.config, reading, form.program, form.findings)
     try:
-        layers = facts.as_read
-        facts.check()
+        return RopeConfig(read_facts(form.config, reading, form.program, form.findings))
     except ValueError as error:
         raise form.in_source_terms(error) from error
-    return rope_config_of(layers, facts)
 
 
 def rope_from_config(

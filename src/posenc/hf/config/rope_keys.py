@@ -326,7 +326,7 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
     """Gather all values of one kind of layers, from its blocks and from outside of them."""
     sources: dict[str, list[Path]] = {}
     for home in homes:
-        for name in at(text_config.config, home) or ():
+        for name in at(text_config, home) or ():
             key = "rope_type" if name == "type" else name
             sources.setdefault(key, []).append((*home, name))
     for key, paths in outside.items():
@@ -340,12 +340,12 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
             paths.sort(key=lambda path: path[-1] == "type")
         else:  # the block, but for an original length next to it
             paths.sort(key=lambda path: len(path) == 1, reverse=key == ORIGINAL)
-        values = [canonical(key, at(text_config.config, path)) for path in paths]
+        values = [canonical(key, at(text_config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):
             block[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
-            places = [f"{text_config.key_path(*path)} = {shown(at(text_config.config, path))}" for path in paths]
+            places = [f"{text_config.key_path(*path)} = {shown(at(text_config, path))}" for path in paths]
             text = f"stands twice, and differs: {' and '.join(places)}; transformers obeys {places[0]}"
             conflicts.append(Problem(key, text))
     if block.get("rope_type") == "yarn" and "short_factor" in block:
@@ -442,7 +442,7 @@ def _homes(text_config: TextConfig) -> list[str]:
     Raises:
         ValueError: for what is no block, and for two that differ.
     """
-    config, homes = text_config.config, []
+    config, homes = text_config, []
     for name in BLOCKS:
         block = config.get(name)
         if block is not None and not isinstance(block, dict):

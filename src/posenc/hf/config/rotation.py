@@ -77,7 +77,7 @@ from posenc.hf.config.rope_keys import (
     problems,
     shortened,
 )  # fmt: skip
-from posenc.hf.config.text_config import TextConfig, flag_at, head_dim, head_words, length_key
+from posenc.hf.config.text_config import TextConfig, flag_at, head_dim, head_words
 from posenc.hf.families.family import Order
 from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.limits import TOKENS
@@ -181,10 +181,10 @@ _OF_HEADS = ("short_factor", "long_factor", "mrope_section", "partial_rotary_fac
 def _stands(text_config: TextConfig, rope_block: RopeBlock, key: str) -> Path:
     """Where a key stands that is wrong, or where it would."""
     if key == LENGTH:
-        return (length_key(text_config),)
+        return (text_config.length_key,)
     paths = rope_block.places(key)
     wrong = (rope_block.values or {}).get(key)
-    of_it = [path for path in paths if at(text_config.config, path) == wrong]  # where it is given twice
+    of_it = [path for path in paths if at(text_config, path) == wrong]  # where it is given twice
     return (of_it or list(paths))[0]
 
 

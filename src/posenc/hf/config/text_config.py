@@ -7,8 +7,7 @@ rotate, which base and which window each has) are read here too.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from posenc.arguments import shown
@@ -39,36 +38,26 @@ OTHER_LENGTHS = (  # keys that repeat or contradict the declared length
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class TextConfig(Mapping[str, Any]):
-    """The part of a configuration that describes the text model, as a mapping of its keys.
+class TextConfig(dict[str, Any]):
+    """The part of a configuration that describes the text model: its keys, and what is known of its model type.
 
     Attributes:
         path: keys that lead to it; empty where it is the whole configuration.
-        config: the keys and values themselves.
         model_type: the text model's, or else the enclosing configuration's; "" where there is none.
         family: the record of its model type; without one, a rotation to assume.
         rotation: the rules of the family's rotation; Llama's where the family has none.
         known: whether there is a record, and it has a rotation.
         defaults: sizes that its config class has, by key. A composite model leaves them out when it is saved.
+        length_key: the key of the longest length that it declares.
     """
 
-    path: tuple[str, ...]
-    config: Config
-    model_type: str
-    family: Family
-    rotation: RotationRules
-    known: bool
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    def __getitem__(self, key: str) -> Any:
-        return self.config[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.config)
-
-    def __len__(self) -> int:
-        return len(self.config)
+    def __init__(self, config: Config, path: tuple[str, ...], model_type: str, family: Family, *, known: bool) -> None:
+        super().__init__(config)
+        self.path, self.model_type, self.family, self.known = path, model_type, family, known
+        self.rotation = family.rotation or RotationRules()
+        self.defaults: Mapping[str, Any] = {} if family.sizes is None or not path else family.sizes._asdict()
+        lengths = [name for name in _LENGTHS if name in self]
+        self.length_key = next((name for name in lengths if self[name] is not None), (*lengths, _LENGTHS[0])[0])
 
     def key_path(self, *keys: object) -> str:
         """The path to a key of this part from the top of the configuration, for errors."""
@@ -98,9 +87,7 @@ def find_text_config(config: Config) -> TextConfig:
     family, known = family_of(names, listed="layer_types" in inner, latent=inner.get("qk_rope_head_dim") is not None)
     if family.rotation is not None and family.rotation.by_layer:
         inner = _without_predictors(inner)
-    sizes = {} if family.sizes is None or not path else family.sizes._asdict()
-    rotation = family.rotation or RotationRules()
-    return TextConfig(path, inner, names[0] if names else "", family, rotation, known, sizes)
+    return TextConfig(inner, path, names[0] if names else "", family, known=known)
 
 
 def _without_predictors(config: Config) -> Config:
@@ -168,13 +155,7 @@ def flag_at(text_config: TextConfig, key: str) -> bool | None:
 
 def max_length(text_config: TextConfig) -> int | None:
     """The longest length that the configuration declares, in tokens."""
-    return count_at(text_config, length_key(text_config), TOKENS)
-
-
-def length_key(text_config: TextConfig) -> str:
-    """The key of that length."""
-    present = [name for name in _LENGTHS if name in text_config]
-    return next((name for name in present if text_config[name] is not None), (*present, _LENGTHS[0])[0])
+    return count_at(text_config, text_config.length_key, TOKENS)
 
 
 def head_dim(text_config: TextConfig, kind: str, override: int | None) -> int:
@@ -205,7 +186,7 @@ def head_words(text_config: TextConfig, kind: str, override: int | None) -> str:
 
 def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
-    by_kind = {"per_layer_config", "global_head_dim"} & text_config.config.keys()
+    by_kind = {"per_layer_config", "global_head_dim"} & text_config.keys()
     if by_kind or text_config.rotation.full_head_dim is not None or kind in text_config.rotation.kinds:
         kind_width = _own_width(text_config, kind)
         if kind_width is not None:
@@ -222,7 +203,7 @@ def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
 
 def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
     """The width of one kind of layers where it has its own, as full attention in Gemma 4."""
-    config = text_config.config
+    config = text_config
     key = "qk_rope_head_dim" if text_config.rotation.latent else "head_dim"
     if (given := _of_layers(text_config, kind, key)) is not None:
         return given
@@ -257,7 +238,7 @@ def unrotated_width(text_config: TextConfig, kind: str) -> int:
 
 def _of_layers(text_config: TextConfig, kind: str, key: str) -> tuple[str, Any] | None:
     """The value of a key in ``per_layer_config`` for the first layer of a kind that has it, and where it stands."""
-    overrides, types = text_config.config.get("per_layer_config"), layer_types(text_config)
+    overrides, types = text_config.get("per_layer_config"), layer_types(text_config)
     if overrides is not None and not isinstance(overrides, dict):
         text = f"must be an object of layers by their number, or null, found {shown(overrides)}"
         raise ValueError(f"{text_config.key_path('per_layer_config')} {text}")

@@ -19,7 +19,7 @@ training length, so that there ``max_position_embeddings`` stays (dynamic NTK st
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nextafter
 from typing import Any, Literal
@@ -59,14 +59,17 @@ from posenc.hf.config.rotation import (
     SILENT,
     Convention,
     Layers,
+    Reading,
     Rotation,
+    equivalent,
     has_one_spectrum,
+    rope_of,
     rotary_dim,
     text_rope,
     with_axes_of,
     yarn_of,
 )  # fmt: skip
-from posenc.hf.config.text_config import TextConfig, head_dim, length_key
+from posenc.hf.config.text_config import TextConfig, find_text_config, head_dim
 from posenc.hf.families.family import RotationRules
 from posenc.hf.json_text import REMOVED
 from posenc.hf.sources.load import Config
@@ -123,7 +126,7 @@ _FROM_LENGTH = (ORIGINAL, "factor")  # keys for which the declared length can st
 
 def write_rotations(
     text_config: TextConfig,
-    rope_blocks: list[RopeBlock],
+    rope_blocks: Sequence[RopeBlock],
     ropes: Mapping[str, Rotation | None],
     convention: Convention,
     ignore: Collection[str],
@@ -142,12 +145,8 @@ def write_rotations(
     Raises:
         ValueError: where a rotation has no rope type, or other layers rotate than before.
     """
-    config = copy.deepcopy(text_config.config)
+    config = copy.deepcopy(dict(text_config))
     for rope_block in (block.without(ignore) for block in rope_blocks):
-        if rope_block.kind not in ropes:
-            raise ValueError(
-                f"rotations must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
-            )
         rope = ropes[rope_block.kind]
         if (rope is None) != (rope_block.values is None):
             raise ValueError(f"layers: {rope_block.kind} cannot start or stop rotating in this spelling; use version=5")
@@ -181,7 +180,7 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
     for key, value in block.items():
         if key == LENGTH:
             if rope_block.longest != value:
-                changes[(length_key(text_config),)] = value
+                changes[(text_config.length_key,)] = value
         elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(rope_block.places(key), value)
     preserved = VLLM if not changes else ()  # which only engines read, and which speak of this scaling
@@ -281,7 +280,7 @@ def _has_bases(present: Any, target: Block) -> bool:
     return all(isinstance(block, dict) and block.get("rope_theta") is not None for block in inner)
 
 
-def given_blocks(text_config: TextConfig, blocks: list[RopeBlock], version: int = 5) -> dict[str, Block | None]:
+def given_blocks(text_config: TextConfig, blocks: Sequence[RopeBlock], version: int = 5) -> dict[str, Block | None]:
     """By kind of layers, the block as a config gives it, with rope type, base and share; None where none rotates.
 
     Args:
@@ -300,7 +299,7 @@ def given_blocks(text_config: TextConfig, blocks: list[RopeBlock], version: int 
             keys.pop(ORIGINAL, None)
         rope_type = effective.get("rope_type", "default")
         if rope_type == WITH_ALPHA:  # posenc's name for it
-            spelled = [at(text_config.config, path) for path in block.sources.get("rope_type", ())]
+            spelled = [at(text_config, path) for path in block.sources.get("rope_type", ())]
             rope_type = next((name for name in spelled if isinstance(name, str)), rope_type)
         rotated = keys.pop("rotary_dim", None)
         if rotated is not None:
@@ -357,8 +356,6 @@ def keys_in_version(
     Raises:
         ValueError: where a rotation has no rope type, or the version no keys for it.
     """
-    if not ropes:
-        raise ValueError("rotations must have at least one kind, got none")
     blocks, outside = blocks_of(ropes, before, family, convention, ignore)
     if family.fixed:
         return {**outside, **_of_fixed(next(iter(ropes.values())))}
@@ -438,9 +435,9 @@ def _old_block(block: Block) -> Block | None:
     return None if old == _UNSCALED else old
 
 
-def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Config:
+def without_rope(text_config: TextConfig, rope_blocks: Sequence[RopeBlock]) -> Config:
     """The text part without the keys of its rotation, except a training length outside the blocks."""
-    config = copy.deepcopy(text_config.config)
+    config = copy.deepcopy(dict(text_config))
     outside = {path[0] for block in rope_blocks for key, paths in block.sources.items() for path in paths
                if len(path) == 1 and key != ORIGINAL}  # fmt: skip
     for name in (*BLOCKS, *outside):
@@ -448,7 +445,7 @@ def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Confi
     return config
 
 
-def meaning(text_config: TextConfig, blocks: list[RopeBlock]) -> dict[str, dict[str, Any]]:
+def meaning(text_config: TextConfig, blocks: Sequence[RopeBlock]) -> dict[str, dict[str, Any]]:
     """By kind of layers, the values that decide, with the share as a number of channels; none where none rotates."""
     result: dict[str, dict[str, Any]] = {}
     for block in blocks:
@@ -463,6 +460,39 @@ def meaning(text_config: TextConfig, blocks: list[RopeBlock]) -> dict[str, dict[
             values["trained length"] = block.longest
         result[block.kind] = values
     return result
+
+
+def misread(
+    read: Mapping[str, Mapping[str, Any]], meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()
+) -> list[str]:
+    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
+
+    Args:
+        read, meant: as `meaning` has them.
+        by_length: kinds whose original length may follow the declared one.
+    """
+    wrong = []
+    for kind, values in meant.items():
+        other = read.get(kind)
+        if other is None:
+            wrong.append(f"{kind}: the rotation")
+            continue
+        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
+        if kind in by_length:
+            different.discard("original_max_position_embeddings")
+        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
+    return wrong
+
+
+def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
+    """Read what was written; raise a ValueError unless it rotates as it should."""
+    text_config = find_text_config(config)
+    written = {block.kind: rope_of(text_config, block, reading) for block in find_rope_blocks(text_config)}
+    for kind in {**layers, **written}:
+        expected, written_rope = layers.get(kind), written.get(kind)
+        if kind not in layers or kind not in written or not equivalent(expected, written_rope):
+            back, expected_text = (one_line(rope) for rope in (written_rope, expected))
+            raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")
 
 
 # A rotation as a block

@@ -31,7 +31,7 @@ def correction_of(read: RopeConfig, finding: Finding) -> tuple[Config | None, bo
 
 def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
     """Whether with these keys the finding is gone, and no new alarm has come."""
-    text_config = {**read.text_config.config, **keys}
+    text_config = {**read.text_config, **keys}
     text_config = {key: value for key, value in text_config.items() if key not in keys or value is not None}
     try:
         again = read.like(with_text_config(read.config, read.text_config, text_config))
@@ -62,7 +62,7 @@ def keys_for(read: RopeConfig, rope: RoPESpec) -> Config | None:
 
 def _changed_keys(read: RopeConfig, config: Config) -> Config:
     """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
-    before, after = read.text_config.config, config
+    before, after = read.text_config, config
     for name in read.text_config.path:
         after = after[name]
     new = {key: value for key, value in after.items() if key not in before or before[key] != value}

@@ -55,7 +55,7 @@ from posenc.hf.attach.loading import opened, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.attach.scaling_methods import SEARCHES
 from posenc.hf.attach.supported import config_dict
-from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.facts import ModelFacts, read_facts
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.evaluate.methods import SIZES, UNCHANGED, Method, applied, search_digest
 from posenc.hf.limits import TOKENS
@@ -433,7 +433,7 @@ def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModu
     if trained_length is None and rotations is not None:
         trained_length = rotations.original_length
     elif trained_length is None:
-        trained_length = trained_by(ModelFacts(config_dict(model.config)))
+        trained_length = trained_by(read_facts(config_dict(model.config)))
     trained = trained_length
     if trained is None:
         raise ValueError("trained_length must be given: the configuration does not say the model's length")

@@ -139,7 +139,7 @@ def with_gains(config: Config) -> Config:
         changed = with_gain(block, next(iter(rotations)))
     else:
         changed = {kind: with_gain(kind_block, kind) for kind, kind_block in block.items()}
-    return with_text_config(config, text_config, {**text_config.config, "rope_parameters": changed})
+    return with_text_config(config, text_config, {**text_config, "rope_parameters": changed})
 
 
 def with_both_versions(config: Config) -> Config:

@@ -25,17 +25,17 @@ import copy
 import difflib
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from posenc.arguments import check_whole, shown
-from posenc.hf.config.facts import ModelFacts, misread
+from posenc.arguments import check_whole, one_line, shown
+from posenc.hf.config.facts import ModelFacts, read_facts
 from posenc.hf.config.non_rotary import SchemeFacts, attached_names, is_posenc_config
 from posenc.hf.config.rope_keys import ALL, WITH_ALPHA, Block, RopeBlock, at, section_keys
 from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, Rotation, rope_of, text_rope
-from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key
-from posenc.hf.config.write import block_of, given_blocks, meaning, put, to_longrope, version_5
+from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig
+from posenc.hf.config.write import block_of, given_blocks, meaning, misread, put, to_longrope, version_5
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
@@ -195,7 +195,7 @@ def plan_extension(
     check_whole("length", length, most=TOKENS)
     if original_length is not None:
         check_whole("original_length", original_length, most=TOKENS)
-    facts = config if isinstance(config, ModelFacts) else ModelFacts(config)
+    facts = config if isinstance(config, ModelFacts) else read_facts(config)
     _check_rotation_limits(facts)
     if (slip := misspelt(facts)) is not None:
         reason = f"{slip.key} {slip.text}".rstrip("?")
@@ -221,7 +221,7 @@ def plan_extension(
     copies, other_lengths = _copied_lengths(text_config, length, declared)
     lengths: dict[KeyPath, Any] = {}
     if change.method != "dynamic":  # which transformers starts from the declared length
-        lengths = {(key,): length for key in (length_key(text_config), *copies)}
+        lengths = {(key,): length for key in (text_config.length_key, *copies)}
     keys, after, respelled = _keys_that_hold(facts, changes, lengths)
     return replace(
         plan, keys=keys, after=after, method=change.method, factor=change.factor, original=change.original,
@@ -335,7 +335,7 @@ def _change_of(facts: ModelFacts, block: RopeBlock, length: int, method: str, or
     values, text_config, declared = block.effective, facts.text, facts.declared
     if values.get("rope_type", _UNSCALED) != _UNSCALED:
         if declared is None:
-            key = text_config.key_path(length_key(text_config))
+            key = text_config.key_path(text_config.length_key)
             reason = f"{key} is missing, which says how far the scaling of this config reaches"
             raise Refused("length not declared", reason, f"add {key}")
         if original is not None:
@@ -533,18 +533,28 @@ def _keys_that_hold(
         for block, change in changes:
             keys |= _keys_of(text_config, block, change)
         keys |= lengths
-        read = ModelFacts(_applied(facts.config, text_config, keys))
-        wrong = misread(read, meant, stay)
-        if not wrong:
+        read, wrong = _reread(_applied(facts.config, text_config, keys), meant, stay)
+        if read is not None and not wrong:
             return keys, read, ()
     keys = {("rope_parameters",): version_5(given_blocks(text_config, after), text_config.rotation), **lengths}
     if text_config.get("rope_scaling") is not None:
         keys[("rope_scaling",)] = REMOVED
-    read = ModelFacts(_applied(facts.config, text_config, keys))
-    if len(blocks) > 1 and not misread(read, meant, stay):
+    read, otherwise = _reread(_applied(facts.config, text_config, keys), meant, stay)
+    if len(blocks) > 1 and read is not None and not otherwise:
         return keys, read, (_BY_KIND,)
     reason = f"{text_config.model_type}: the new block would be read back with another {', '.join(wrong)}"
     raise Refused("read otherwise", reason, _REMAP)
+
+
+def _reread(
+    config: Config, meant: Mapping[str, Mapping[str, Any]], stay: Collection[str]
+) -> tuple[ModelFacts | None, list[str]]:
+    """A config with new keys as it is read, None where it cannot be, and what it says otherwise than was meant."""
+    try:
+        read = read_facts(config)
+    except ValueError as error:
+        return None, [one_line(error)]
+    return read, misread(meaning(read.text, read.blocks), meant, stay)
 
 
 def _applied(config: Config, text_config: TextConfig, keys: Mapping[KeyPath, Any]) -> Config:
@@ -558,7 +568,7 @@ def _applied(config: Config, text_config: TextConfig, keys: Mapping[KeyPath, Any
 def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> dict[KeyPath, Any]:
     """New values by their paths in the text config, where the block has or would have them."""
     family, values = text_config.rotation, block.values or {}
-    has_block = bool(at(text_config.config, block.target))
+    has_block = bool(at(text_config, block.target))
     spells_version_4 = "rope_theta" in block.sources or bool(family.kinds)
     if not has_block and not spells_version_4 and text_config.family.since > 4:
         block = replace(block, target=("rope_parameters",), renames={})
@@ -568,7 +578,7 @@ def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> 
     base: dict[KeyPath, Any] = {}
     if "rope_parameters" in (block.target[0], *(mirror[0] for mirror in block.mirrors)):
         home = next(path for path in (block.target, *block.mirrors) if path[0] == "rope_parameters")
-        if at(text_config.config, (*home, "rope_theta")) is None:
+        if at(text_config, (*home, "rope_theta")) is None:
             base = {(*home, "rope_theta"): block.effective["rope_theta"]}
     return {**{path: value for key, value in keys.items() for path in block.places(key)}, **base}
 
@@ -582,7 +592,7 @@ def _copied_lengths(text_config: TextConfig, length: int, declared: int | None) 
     copies, notes = [], []
     for key in OTHER_LENGTHS:
         value = text_config.get(key)
-        if not is_count(value, TOKENS) or value >= length or key == length_key(text_config):
+        if not is_count(value, TOKENS) or value >= length or key == text_config.length_key:
             continue
         if value == declared:
             copies.append(key)

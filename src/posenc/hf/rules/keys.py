@@ -12,7 +12,7 @@ from posenc.arguments import shown
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.rope_keys import BLOCKS, OUTSIDE, RopeBlock, at
-from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, length_key, max_length
+from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, max_length
 from posenc.hf.families import FAMILIES, Family
 from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding, Level
@@ -57,7 +57,7 @@ def names_of_others(case: Case) -> Iterator[Finding]:
 
 def _read(case: Case, key: str, default: float) -> Any:
     """The value that transformers reads under a key of version 5, other spellings of it aside."""
-    values = (at(case.text.config, path) for path in case.block.sources.get(key, ()) if path[-1] == key)
+    values = (at(case.text, path) for path in case.block.sources.get(key, ()) if path[-1] == key)
     return next((value for value in values if value is not None), default)
 
 
@@ -101,7 +101,7 @@ def base_ignored(case: Case) -> Iterator[Finding]:
 def sections_of_mrope(case: Case) -> Iterator[Finding]:
     """Sections missing (nine published files), in another order, which vLLM reads, or in a family of one position."""
     family, sections, own = case.family, case.given.get("mrope_section"), list(case.family.sections or ())
-    spelled = [at(case.text.config, path) for path in case.block.sources.get("rope_type", ())]
+    spelled = [at(case.text, path) for path in case.block.sources.get("rope_type", ())]
     if not own:
         if "mrope_section" in case.values and case.text.known:
             text = "is ignored by transformers in this family, which rotates by one position"
@@ -239,7 +239,7 @@ def unread_keys(facts: ModelFacts, blocks: list[RopeBlock]) -> Iterator[Finding]
         used |= {kind.theta_key for kind in family.kinds.values()} | {n for names in OUTSIDE.values() for n in names}
     read = [block.effective for block in blocks if block.values is not None]
     known = _keys_of_family(text.family) if text.known or is_non_rotary(text.family) else None
-    for key, value in text.config.items():
+    for key, value in text.items():
         if key in used or value in (None, False, [], {}):
             continue
         if read and all(values.get(key) == value for values in read):
@@ -260,14 +260,14 @@ def _on_key(text: TextConfig, key: str, value: Any, known: set[str] | None) -> F
     """One key that is not read: misspelt, another length, or about positions."""
     near = None if known is None else _nearest(key, known)
     if near is not None and text.get(near) != value:
-        return _misspelt(text.config, key, near)
+        return _misspelt(text, key, near)
     if _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
         return Finding(key, "looks like a key for positions, but this model type does not read it", "key-unread")
     longest = max_length(text)
     differs = key in OTHER_LENGTHS and is_count(value, TOKENS) and longest is not None and value != longest
     if not differs or (known is not None and not text.known):
         return None
-    line = f"= {value:,} is not read, and {length_key(text)} = {longest:,} is: the file does not say which of the two "
+    line = f"= {value:,} is not read, and {text.length_key} = {longest:,} is: the file does not say which of the two "
     return Finding(key, f"{line}lengths the model is meant for", "length-unread")
 
 

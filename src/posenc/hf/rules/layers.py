@@ -41,7 +41,7 @@ def kinds_of_layers(facts: ModelFacts) -> Iterator[Finding]:
         line = f"= {shown(period)} means another order of layers than layer_types, which is read: correct the wrong key"
         yield Finding(pattern.period_key, line, "layer-orders-differ", "suspicion")
     other = {*pattern.cycle} - {FULL}
-    if len(other) != 1 or pattern.only_listed or not text.get(pattern.types_key) or pattern.period_key in text.config:
+    if len(other) != 1 or pattern.only_listed or not text.get(pattern.types_key) or pattern.period_key in text:
         return
     (kind,), built = other, patterned(text, len(kinds))
     if {*built} != {*pattern.cycle} or built == kinds:
@@ -68,7 +68,7 @@ def window_switch(facts: ModelFacts) -> Iterator[Finding]:
     except ValueError:  # another rule says so
         return
     window, given = text.get("sliding_window"), "sliding_window" in text
-    if is_count(window, TOKENS) and switch not in text.config and SLIDING not in kinds:
+    if is_count(window, TOKENS) and switch not in text and SLIDING not in kinds:
         line = f"= {window:,} has no effect without {switch}: true, and every layer attends to the whole context"
         yield Finding("sliding_window", line, "window-of-no-layer")
     elif text.get(switch) is not True or not given or not kinds:

@@ -152,7 +152,7 @@ _UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has b
 
 def is_llama_3(text_config: TextConfig) -> bool:
     """Whether this is a Llama whose context was extended to 131,072 tokens by its own recipe: 3.1, 3.2 or 3.3."""
-    return (max_length(text_config) or 0) >= _EXTENDED and _LLAMA_3.items() <= text_config.config.items()
+    return (max_length(text_config) or 0) >= _EXTENDED and _LLAMA_3.items() <= text_config.items()
 
 
 def base(case: Case) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import ALL, INTERLEAVED, PRESERVED, Block
 from posenc.hf.config.rope_keys import keys_of as keys_of_type
 from posenc.hf.config.rotation import LENGTH, SILENT, Convention, Rotation, equivalent, text_rope
-from posenc.hf.config.text_config import length_key, max_length
+from posenc.hf.config.text_config import max_length
 from posenc.hf.config.write import block_of, extended_length, keys_of, share_of, to_longrope
 from posenc.hf.families.family import CHUNKED
 from posenc.hf.limits import TOKENS
@@ -483,7 +483,7 @@ def _inner_keys(server: Server, serving: Serving, blocks: dict[str, Block | None
     if "rope_theta" in text_config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
         keys["rope_theta"] = keys["rope_parameters"]["rope_theta"]
     longest = max((length for length in (serving.length, max_length(text_config)) if length), default=None)
-    return keys if longest is None else {**keys, length_key(text_config): longest}
+    return keys if longest is None else {**keys, text_config.length_key: longest}
 
 
 def _as_in_file(serving: Serving, blocks: dict[str, Block | None]) -> dict[str, Block | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 
 from posenc.hf.config.rope_keys import ALL
-from posenc.hf.config.text_config import length_key
 from posenc.hf.serving.lines import WRITE_FIRST, Line, Serving, block_in
 
 VERSION, INSTEAD = "0.19.0", WRITE_FIRST
@@ -24,6 +23,6 @@ def line(serving: Serving) -> Line:
     if text_config.path or list(serving.facts.rotations) != [ALL]:
         raise ValueError("its overrides are set on the whole config, and not on a part of it")
     block = block_in("transformers", rope, serving.length)
-    overrides = {"rope_parameters": block, length_key(text_config): serving.length}
+    overrides = {"rope_parameters": block, text_config.length_key: serving.length}
     settings["overrides_of_model_config"] = overrides  # type: ignore[assignment]
     return Line("axolotl", VERSION, json.dumps(settings), None, "not run")
