@@ -87,6 +87,7 @@ def test_everything_public_is_there():
         hf.Explanation,
         hf.Finding,
         hf.ModelFacts,
+        hf.RopeConfig,
         hf.LayerFacts,
         hf.ConfigExtension,
         hf.ConfigConversion,
