@@ -59,22 +59,6 @@ def tokens_of(text: Text, tokenizer: Any) -> Tensor:
     return tokens_of_text(content, tokenizer)
 
 
-def check_room(tokens: Tensor, text: Text, needed: int) -> None:
-    """Raise a ValueError unless a text has enough tokens.
-
-    Args:
-        tokens: of the text.
-        text: the argument of `tokens_of`, which the error names.
-        needed: number of tokens that are needed.
-    """
-    if len(tokens) < needed:
-        which = "the built-in text has" if text is None else "the text has"
-        raise ValueError(
-            f"text: {needed:,} tokens are needed, and {which} {len(tokens):,} of this model's tokens: give a longer "
-            "one (--text FILE)"
-        )
-
-
 def tokens_of_text(text: str | Tensor | None, tokenizer: Any) -> Tensor:
     """The tokens of a string, of the built-in text (None), or tokens themselves."""
     if isinstance(text, Tensor):
@@ -117,8 +101,8 @@ def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
     if len(tokens) < longest or (count > 1 and stride < last) or longest <= last:
         needed = longest + (count - 1) * last
         raise ValueError(
-            f"text: {count} windows of {longest:,} tokens, {last} of each scored, need {needed:,} tokens and {last} to "
-            f"be less than a window, got {len(tokens):,}: give a text with more tokens, or fewer windows"
+            f"text: {needed:,} tokens are needed for {count} windows of {longest:,} with {last} of each scored, less "
+            f"than a window, and there are {len(tokens):,}: give a longer text (--text FILE), or fewer windows"
         )
     ends = tuple(len(tokens) - stride * (count - 1 - n) for n in range(count))
     return Windows(tokens, ends, last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,3 +110,13 @@ def _transient_buffers(model: nn.Module) -> set[str]:
         for prefix, module in model.named_modules()
         for name in module._non_persistent_buffers_set
     }
+
+
+def processor() -> str:
+    """The processor's model, as the system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from posenc.evaluation.likelihood import Text, check_room, check_vocabulary, token_losses, tokens_of, windows_of
+from posenc.evaluation.likelihood import Text, check_vocabulary, token_losses, tokens_of, windows_of
 from posenc.evaluation.report import MARGINS, PERPLEXITY
 from posenc.evaluation.statistics import paired_means, verdict
 from posenc.hf.attach.loading import attach_to_folder, tokenizer_in
@@ -83,10 +83,10 @@ def attach_and_measure(
         config: Any = model.config
         length = min(_LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or _LONGEST)
         last = max(1, length // 4)
-        check_room(tokens, text, length + (windows - 1) * last)
+        ends = windows_of(tokens, length, windows, last).ends
         check_vocabulary(tokens, model)
         label, of_windows = "after" if losses else "before", list[float]()
-        for end in windows_of(tokens, length, windows, last).ends:
+        for end in ends:
             of_windows.append(float(token_losses(model, tokens[end - length : end], last).mean()))
             progress(f"{label}, window {len(of_windows)} of {windows}: {of_windows[-1]:.4f} nats")
         losses.append(tuple(of_windows))

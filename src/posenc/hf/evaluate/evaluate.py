@@ -20,9 +20,10 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.evaluation.documents import Document, read_documents
 from posenc.evaluation.generate import end_tokens_of, generate
 from posenc.evaluation.likelihood import check_vocabulary, token_losses
-from posenc.evaluation.log import MeasurementLog, fingerprint
+from posenc.evaluation.log import MeasurementLog, fingerprint, processor
 from posenc.evaluation.report import AS_IS, CHUNKED, CUT, PERPLEXITY, TASKS, Evaluation, Reading
 from posenc.evaluation.retrieval import (
     ANSWER_TOKENS,
@@ -76,6 +77,22 @@ class Item(NamedTuple):
     tokens: Tensor
 
 
+class Cell(NamedTuple):
+    """One measurement that is asked for.
+
+    Attributes:
+        method: of reading.
+        target: tokens that the method extends to, or what else decides what it does to the model.
+        task, length, item: what is read, and how many tokens of it.
+    """
+
+    method: Method
+    target: int | str
+    task: str
+    length: int
+    item: Item
+
+
 class Evaluator:
     """One evaluation of one model.
 
@@ -103,7 +120,7 @@ class Evaluator:
         self.weights = fingerprint(model)
         self.prefix = [] if tokenizer is None else special_prefix(tokenizer)
         self.end_tokens = frozenset() if tokenizer is None else end_tokens_of(model, tokenizer)
-        self.session = self.search = ""  # of LongRoPE: everything that decides its factors, hashed
+        self.search = ""  # of LongRoPE: everything that decides its factors, hashed
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, without special ones."""
@@ -142,9 +159,21 @@ class Evaluator:
         }  # fmt: skip
         return Evaluation(settings, tuple(readings))
 
-    def begin(self) -> None:
-        """Write this session's versions and machine to the log once."""
-        self.session = _session(self.log, self.model)
+    @cached_property
+    def session(self) -> str:
+        """The name of this session, whose versions and machine are written to the log once."""
+        from transformers import __version__ as transformers_version
+
+        facts = {
+            "posenc": __version__, "torch": torch.__version__, "transformers": transformers_version,
+            "python": platform.python_version(), "threads": torch.get_num_threads(),
+            "processor": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+            "device": str(next(self.model.parameters()).device), "dtype": _dtype(self.model),
+        }  # fmt: skip
+        name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+        if self.log.get(f"session {name}") is None:
+            self.log.put(f"session {name}", facts)
+        return name
 
     def depth(self, number: int) -> float:
         """Of the fact in a prompt, percent."""
@@ -153,10 +182,14 @@ class Evaluator:
     def _answer_tokens(self, task: str) -> int:
         return self.answer_tokens if self.answer_tokens is not None else ANSWER_TOKENS[task]  # type: ignore[index]
 
+    def known_value(self, *cell: Any) -> dict[str, Any] | None:
+        """What was measured already of a `Cell`."""
+        key = self.key(*cell)
+        return next((value for log in (self.log, *self.known) if (value := log.get(key)) is not None), None)
+
     def read(self, method: Method, target: int | str, task: str, length: int, item: Item) -> Reading:
-        """The measurement, made now unless it is known."""
-        key = self.key(method, target, task, length, item)
-        value = next((known for log in (self.log, *self.known) if (known := log.get(key)) is not None), None)
+        """The measurement of a `Cell`, made now unless it is known."""
+        value = self.known_value(method, target, task, length, item)
         if value is None:
             start = time.perf_counter()
             with within_memory(self.model, length):
@@ -164,7 +197,7 @@ class Evaluator:
                     self._loss(method, length, item) if task == PERPLEXITY else self._answer(method, task, length, item)
                 )
             value |= {"seconds": round(time.perf_counter() - start, 3), "session": self.session}
-            self.log.put(key, value)
+            self.log.put(self.key(method, target, task, length, item), value)
             self.progress(
                 f"{method}, {task}, {length:,} tokens, document {item.number + 1}: {value['value']:.4g} "
                 f"({value['seconds']:.1f} s)"
@@ -315,7 +348,10 @@ def evaluate(
     check_flag("trust_remote_code", trust_remote_code)
     check_whole("count", count, least=1)
     check_whole("scored", scored, least=1)
-    chosen_tasks, chosen_methods, depths = check_tasks(tasks), _check_methods(methods), _check_depths(depths)
+    chosen_tasks, depths = check_tasks(tasks), _check_depths(depths)
+    chosen_methods = [Method.parse(name) for name in dict.fromkeys(methods)]
+    if not chosen_methods:
+        raise ValueError("methods: at least one is needed, for example as_is")
     if not 1 <= part[0] <= part[1]:
         raise ValueError(f"part: (k, n) with 1 ≤ k ≤ n is needed, got {shown(part)}")
     checked_lengths = None if lengths is None else _check_lengths(lengths, scored)  # before a model is loaded
@@ -336,17 +372,21 @@ def evaluate(
         live, tokenizer, trained=trained, lengths=chosen_lengths, scored=scored, answer_tokens=answer_tokens,
         depths=depths, log=logs[0], known=logs[1:], progress=progress,
     )  # fmt: skip
-    targets = [m.target(trained, max(chosen_lengths)) for m in chosen_methods if m.name in SEARCHES]
-    items, pieces = _items(documents, evaluator.encode, max(chosen_lengths), count, max(targets, default=None))
+    longest = max(chosen_lengths)
+    targets = [method.target(trained, longest) for method in chosen_methods if method.name in SEARCHES]
+    items, pieces = _items(documents, evaluator.encode, longest, count, max(targets, default=None))
     check_vocabulary(torch.cat([*(item.tokens for item in items), *pieces]), live)
     evaluator.search = search_digest(evaluator.weights, trained, search or SIZES, pieces, scored)
     evaluator.check_room(chosen_methods, chosen_tasks, items)
-    evaluator.begin()
-    _measure(evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder)
+    cells = [
+        Cell(method, method.target(trained, longest), task, length, item)
+        for method in chosen_methods for task in chosen_tasks if (method.name, task) != (CHUNKED, PERPLEXITY)
+        for length in chosen_lengths for item in items
+    ]  # fmt: skip
+    _measure(evaluator, cells, rotations, part, search or SIZES, pieces, folder)
     if folder is not None:
-        logs = [logs[0], *_logs_of_others(folder, logs[0])]  # which have grown in the meantime
-        evaluator.known = logs[1:]
-    readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items))
+        evaluator.known = _logs_of_others(folder, logs[0])  # which have grown in the meantime
+    readings = tuple(evaluator.read(*cell) for cell in cells if evaluator.known_value(*cell) is not None)
     evaluation = evaluator.evaluation(name_of(model), readings, items)
     if folder is not None:
         _write(folder, evaluation)
@@ -363,13 +403,6 @@ def check_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def _check_methods(methods: Iterable[str]) -> list[Method]:
-    parsed = [Method.parse(name) for name in dict.fromkeys(methods)]
-    if not parsed:
-        raise ValueError("methods: at least one is needed, for example as_is")
-    return parsed
-
-
 def _check_depths(depths: Iterable[float]) -> tuple[float, ...]:
     checked = tuple(float(depth) for depth in depths)
     if not checked or any(not 0 <= depth <= 100 for depth in checked):
@@ -382,50 +415,23 @@ def name_of(model: nn.Module | str | Path) -> str:
     return Path(model).name if isinstance(model, str | Path) else type(model).__name__
 
 
-def _applies(method: Method, task: str) -> bool:
-    return not (method.name == CHUNKED and task == PERPLEXITY)
-
-
 def _measure(
-    evaluator: Evaluator, rotations: RotaryModules | None, methods: Sequence[Method], tasks: Sequence[str],
-    lengths: Sequence[int], items: Sequence[Item], pieces: Sequence[Tensor], part: tuple[int, int],
-    search: Settings | None, folder: Path | None,
+    evaluator: Evaluator, cells: Sequence[Cell], rotations: RotaryModules | None, part: tuple[int, int],
+    search: Settings, pieces: Sequence[Tensor], folder: Path | None,
 ) -> None:  # fmt: skip
     """Measure what is missing, method by method; a method that has nothing to do is not applied."""
-    own_items = [item for item in items if item.number % part[1] == part[0] - 1]
-    for method in methods:
-        target = method.target(evaluator.trained, max(lengths))
-        requested = [
-            (task, length, item) for task in tasks if _applies(method, task) for length in lengths for item in own_items
-        ]
-        missing = [
-            cell for cell in requested
-            if all(log.get(evaluator.key(method, target, *cell)) is None for log in (evaluator.log, *evaluator.known))
-        ]  # fmt: skip
+    for method, asked in groupby(cells, key=attrgetter("method")):
+        own = [cell for cell in asked if cell.item.number % part[1] == part[0] - 1]
+        missing = [cell for cell in own if evaluator.known_value(*cell) is None]
         if not missing:
             continue
-        evaluator.progress(f"{method}: {len(missing):,} of {len(requested):,} readings to make")
+        evaluator.progress(f"{method}: {len(missing):,} of {len(own):,} readings to make")
         with applied(
-            method, rotations, evaluator.trained, max(lengths), search=search or SIZES, pieces=pieces,
+            method, rotations, evaluator.trained, max(evaluator.lengths), search=search, pieces=pieces,
             scored=evaluator.scored, folder=folder,
         ):  # fmt: skip
-            for task, length, item in missing:
-                evaluator.read(method, target, task, length, item)
-
-
-def _known(
-    evaluator: Evaluator, methods: Sequence[Method], tasks: Sequence[str], lengths: Sequence[int],
-    items: Sequence[Item],
-) -> Iterator[Reading]:  # fmt: skip
-    """What the logs hold of the request."""
-    for method in methods:
-        target = method.target(evaluator.trained, max(lengths))
-        for task in tasks:
-            for length in lengths:
-                for item in items:
-                    key = evaluator.key(method, target, task, length, item)
-                    if any(log.get(key) is not None for log in (evaluator.log, *evaluator.known)):
-                        yield evaluator.read(method, target, task, length, item)
+            for cell in missing:
+                evaluator.read(*cell)
 
 
 def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModules | None) -> int:
@@ -477,10 +483,8 @@ def _items(
         target: tokens of each text of the search; None: there is none.
     """
     sources = list(documents)
-    if sources and all(isinstance(each, Document) for each in sources):
-        candidates: list[Document] = [each for each in sources if isinstance(each, Document)]
-    else:
-        candidates = read_documents([str(each) for each in sources])
+    candidates = [each for each in sources if isinstance(each, Document)]
+    candidates += read_documents([str(each) for each in sources]) if not candidates else []
 
     def tokens_of(document: Document, least: int) -> Tensor | None:
         if len(document.text) < least:  # no tokenizer here has tokens of less than a character on average
@@ -521,32 +525,6 @@ def _logs_of_others(folder: Path, log: MeasurementLog) -> list[MeasurementLog]:
     return [MeasurementLog(path) for path in sorted(folder.glob("readings*.jsonl")) if path != log.path]
 
 
-def _session(log: MeasurementLog, model: nn.Module) -> str:
-    """The name of this session, whose versions and machine are written to the log once."""
-    from transformers import __version__ as transformers_version
-
-    facts = {
-        "posenc": __version__, "torch": torch.__version__, "transformers": transformers_version,
-        "python": platform.python_version(), "processor": _processor(), "threads": torch.get_num_threads(),
-        "device": str(next(model.parameters()).device), "dtype": _dtype(model),
-    }  # fmt: skip
-    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    if log.get(f"session {name}") is None:
-        log.put(f"session {name}", facts)
-    return name
-
-
-def _processor() -> str:
-    """The processor's name, or the GPU's."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def _dtype(model: nn.Module) -> str:
     return str(next(model.parameters()).dtype).removeprefix("torch.")
 
@@ -555,8 +533,4 @@ def _write(folder: Path, evaluation: Evaluation) -> None:
     """The record that can be sent to others, and the table."""
     record, table = json.dumps(evaluation.record(), indent=1) + "\n", f"{evaluation}\n"
     for name, text in (("record.json", record), ("table.md", table)):
-        write_atomically(folder / name, partial(_write_text, text), replace=True)
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
+        write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"), replace=True)

@@ -28,7 +28,6 @@ from posenc.evaluation.likelihood import (
     Text,
     Windows,
     call_model,
-    check_room,
     check_vocabulary,
     device_of,
     evenly_spaced_pieces,
@@ -217,7 +216,6 @@ def extend(
     last = last or max(1, min(512, original // 8))
     measured_at = _lengths(lengths, original, length, last)
     tokens = tokens_of(text, tokenizer)
-    check_room(tokens, text, length + (windows - 1) * last)
     check_vocabulary(tokens, live)
     work = None if out is None else Path(out).with_name(f"{Path(out).name}.work")
     change = _Change(
@@ -264,7 +262,6 @@ def _measured(change: _Change, evaluator: Evaluator, tokens: Tensor, model: str)
             for n in evaluator.lengths for item in items
         ]  # fmt: skip
 
-    evaluator.begin()
     readings = [*read(AS_IS), *read(CUT)]
     at, length_dependent = change.decoding_length()
     before = _decoding_gap(evaluator.model, tokens[:at], log, "before")

@@ -6,11 +6,11 @@ import os
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
 
 import posenc
+from posenc.evaluation.log import processor
 
 DECIDING_LIBRARIES = ("torch", "transformers", "tokenizers")  # a run is continued with the same versions alone
 
@@ -70,13 +70,3 @@ def _installed(*packages: str) -> dict[str, str]:
 def available_cores() -> int:
     """Cores this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def processor() -> str:
-    """The processor's model, as the system names it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
