@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posenc.testing import BatchError, check_batch, check_collator
+from posenc.testing import check_batch, check_collator
 
 transformers = pytest.importorskip("transformers")
 
@@ -179,29 +179,6 @@ def test_a_hybrid_leaks_where_its_fused_kernels_are_missing(name: str) -> None:
     assert finding.rounding is not None
     assert finding.effect > 1000 * finding.rounding
     assert "sequence of its own" in finding.remedy
-
-
-def test_the_remedy_is_one_that_was_tried() -> None:
-    model, batch = model_of("llama"), packed(0)
-    report = check_batch(model, batch)
-    assert report.verdicts == ("leaks",)
-    assert "use_cache=False" in report.findings[0].remedy
-    assert check_batch(model, batch | {"use_cache": False}).ok
-    with pytest.raises(BatchError, match="use_cache=False"):
-        report.raise_if_wrong()
-
-
-def test_a_position_table_that_continues_through_documents() -> None:
-    """Separate by their mask, but a learned table gives the second document the places of the first one's future."""
-    model, batch = model_of("gpt2"), packed(0)
-    where = torch.arange(batch["input_ids"].shape[1]).expand(2, -1)
-    mask = separating(batch, torch.float32)
-    report = check_batch(model, batch | {"position_ids": where, "attention_mask": mask}, documents=documents(batch))
-    assert report.verdicts == ("positions differ from alone",)
-    assert "begin at 0 in each document" in report.findings[0].remedy
-    # rotations do not mind where a document begins
-    ids = batch | {"position_ids": where, "attention_mask": mask}
-    assert check_batch(model_of("llama"), ids, documents=documents(batch)).ok
 
 
 class Decoder(nn.Module):

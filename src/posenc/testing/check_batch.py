@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -233,14 +233,11 @@ def documents_of(batch: Mapping[str, Any]) -> tuple[Tensor, str]:
     elif isinstance(mask, Tensor) and mask.shape == ids.shape and mask.dtype != torch.bool and int(mask.max()) > 1:
         numbers_by_token, source = mask.long(), "attention_mask"
     elif isinstance(where, Tensor):
-        # of M-RoPE's axes, time does not fall within a document and the others do
-        first = where[0] if where.ndim == 3 else where
-        if where.ndim == 3:
-            restarts = torch.zeros_like(ids, dtype=torch.bool)
+        restarts = torch.zeros_like(where[0] if where.ndim == 3 else where, dtype=torch.bool)
+        if where.ndim == 3:  # of M-RoPE's axes, time does not fall within a document and the others do
             restarts[:, 1:] = (where[:, :, 1:] == 0).all(0) & (where[:, :, :-1] != 0).any(0)
         else:
-            restarts = torch.zeros_like(first, dtype=torch.bool)
-            restarts[:, 1:] = first[:, 1:] <= first[:, :-1]
+            restarts[:, 1:] = where[:, 1:] <= where[:, :-1]
         # ids of padding on the left stand still, or are all one number
         restarts &= ~padding.expand_as(restarts)
         restarts[:, 1:] &= ~padding[:, :-1].expand_as(restarts[:, :-1])
@@ -504,7 +501,7 @@ def read_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
         with torch.enable_grad():
             logits = subject.logits(subject.batch)
     except (NotImplementedError, RuntimeError) as error:  # a kernel without a pass backward; or the call itself is
-        raise NotDifferentiableError(" ".join(str(error).split())[:160]) from error  # wrong, and fails again without
+        raise NotDifferentiableError(brief(error)) from error  # wrong, and fails again without
     leaf = subject.leaf
     if leaf is None or logits.grad_fn is None:
         raise NotDifferentiableError("its logits have no gradient")
@@ -517,7 +514,7 @@ def read_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
             projected = (part * torch.randn_like(part)).sum()
             (grad,) = torch.autograd.grad(projected, leaf, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
-            raise NotDifferentiableError(" ".join(str(error).split())[:160]) from error
+            raise NotDifferentiableError(brief(error)) from error
         if grad is None or not grad.isfinite().all():
             raise NotDifferentiableError("the gradient of its logits is none, or not finite")
         return grad.abs().amax(-1) != 0
@@ -541,33 +538,26 @@ def read_influence(subject: Subject, causal: bool) -> list[BatchFinding]:
 
 def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Iterator[BatchFinding]:
     """What a document reads that it should not, ``read`` (rows, tokens) being all that it reads."""
-    here, first = subject.documents[row], int(subject.tokens(row, number)[0])
-    foreign = read[row] & (here != number) & (here != PADDING)
-    if foreign.any():
-        other = int(foreign.nonzero()[-1])
-        effect, rounding = effect_of_change(subject, row, number, foreign)
-        yield BatchFinding(
-            "leaks", row, first, f"sequence {row}, the document of tokens {spelled(here == number)} depends on "
-            f"token {other} of the document of tokens {spelled(here == here[other])}{in_numbers(effect, rounding)}.",
-            other, effect, rounding, remedy_for(subject, row, subject.tokens(row, number), foreign),
-        )  # fmt: skip
-    hidden = read[row] & (here == PADDING)
-    if hidden.any():
-        other = int(hidden.nonzero()[0])
-        effect, rounding = effect_of_change(subject, row, number, hidden)
-        yield BatchFinding(
-            "padding counted", row, first, f"sequence {row}, the document of tokens {spelled(here == number)} depends "
-            f"on token {other}, which is padding{in_numbers(effect, rounding)}.", other, effect, rounding,
-            remedy_for(subject, row, subject.tokens(row, number), hidden),
-        )  # fmt: skip
+    here, tokens = subject.documents[row], subject.tokens(row, number)
+    first, of_document = int(tokens[0]), f"sequence {row}, the document of tokens {spelled(here == number)}"
+    foreign, hidden = (read[row] & part for part in ((here != number) & (here != PADDING), here == PADDING))
+    cases: tuple[tuple[Kind, Tensor, int], ...] = (("leaks", foreign, -1), ("padding counted", hidden, 0))
+    for kind, wrong, at in cases:
+        if wrong.any():
+            other = int(wrong.nonzero()[at])
+            whose = (
+                "which is padding" if wrong is hidden else f"of the document of tokens {spelled(here == here[other])}"
+            )
+            effect, rounding = effect_of_change(subject, subject.batch, row, tokens, wrong, perturbed=True)
+            text = f"{of_document} depends on token {other}, {whose}{in_numbers(effect, rounding)}."
+            remedy = remedy_for(subject, row, tokens, wrong)
+            yield BatchFinding(kind, row, first, text, other, effect, rounding, remedy)
     rows = read.any(-1)
     rows[row] = False
     if rows.any():
         mate = int(rows.nonzero()[0])
-        yield BatchFinding(
-            "leaks", row, first, f"sequence {row} depends on sequence {mate} of the batch.",
-            int(read[mate].nonzero()[0]),
-        )  # fmt: skip
+        text = f"sequence {row} depends on sequence {mate} of the batch."
+        yield BatchFinding("leaks", row, first, text, int(read[mate].nonzero()[0]))
 
 
 def broken_order(subject: Subject, row: int, token: int, other: int) -> BatchFinding:
@@ -625,13 +615,13 @@ def other_tokens(subject: Subject, row: int, where: Tensor) -> Tensor:
     return ids
 
 
-def effect_of_change(subject: Subject, row: int, number: int, replaced: Tensor) -> tuple[float, float]:
-    """How far other tokens move a document's logits, and how far one rounding of all embeddings does."""
-    tokens = subject.tokens(row, number)
-    base = subject.evaluated(subject.batch)
-    changed = subject.evaluated(subject.batch | {"input_ids": other_tokens(subject, row, replaced)})
-    rounded = subject.evaluated(subject.batch, perturbed=True)
-    return relative(changed[row, tokens], base[row, tokens]), relative(rounded[row, tokens], base[row, tokens])
+def effect_of_change(
+    subject: Subject, batch: Mapping[str, Any], row: int, tokens: Tensor, replaced: Tensor, *, perturbed: bool
+) -> tuple[float, float]:
+    """How far other tokens move the logits of some, and how far a second run does, its embeddings rounded or not."""
+    base, again = (subject.evaluated(batch, perturbed=rounded)[row, tokens] for rounded in (False, perturbed))
+    changed = subject.evaluated({**batch, "input_ids": other_tokens(subject, row, replaced)})[row, tokens]
+    return relative(changed, base), relative(again, base)
 
 
 def relative(got: Tensor, base: Tensor) -> float:
@@ -639,10 +629,12 @@ def relative(got: Tensor, base: Tensor) -> float:
     return float((got - base).abs().max() / base.std().clamp(min=1e-30))
 
 
-def in_numbers(effect: float | None, rounding: float | None) -> str:
-    if effect is None or rounding is None:
-        return ""
+def in_numbers(effect: float, rounding: float) -> str:
     return f"; other tokens there change its logits by {effect:.2g} standard deviations (rounding: {rounding:.1g})"
+
+
+def brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]
 
 
 def spelled(which: Tensor) -> str:
@@ -665,6 +657,7 @@ def positions_alone(subject: Subject, causal: bool) -> list[BatchFinding]:
     rounded = subject.evaluated(subject.batch, perturbed=True)
     for row, number in subject.pairs():
         tokens = subject.tokens(row, number)
+        document = f"sequence {row}, the document of tokens {spelled(subject.documents[row] == number)}"
         ids = subject.batch["input_ids"][row, tokens][None]
         alone = {"input_ids": ids}
         if "attention_mask" in subject.batch:
@@ -673,9 +666,8 @@ def positions_alone(subject: Subject, causal: bool) -> list[BatchFinding]:
             got = subject.evaluated({**without_tokens(subject.batch), **alone})
             again = subject.evaluated({**without_tokens(subject.batch), **alone}, perturbed=True)
         except Exception as error:
-            where = spelled(subject.documents[row] == number)
-            text = f"sequence {row}, the document of tokens {where} cannot be evaluated alone: "
-            return [BatchFinding("undecidable", row, int(tokens[0]), text + " ".join(str(error).split())[:160])]
+            text = f"{document} cannot be evaluated alone: {brief(error)}"
+            return [BatchFinding("undecidable", row, int(tokens[0]), text)]
         rounding = max(relative(rounded[row, tokens], base[row, tokens]), relative(again[0], got[0]))
         effect = relative(base[row, tokens], got[0])
         if effect > ROUNDING * max(rounding, torch.finfo(torch.float32).eps) or ids_are_wrong(
@@ -684,11 +676,8 @@ def positions_alone(subject: Subject, causal: bool) -> list[BatchFinding]:
             worst = int((base[row, tokens] - got[0]).abs().flatten(1).amax(-1).argmax())
             remedy = remedy_for_positions(subject, row, tokens, got[0], rounding)
             behind_padding = bool((subject.documents[row, : int(tokens[0])] == PADDING).any())
-            where = spelled(subject.documents[row] == number)
-            text = f"sequence {row}, the document of tokens {where} has other logits than"
-            text += (
-                f" alone: by {effect:.2g} standard deviations at token {int(tokens[worst])} (rounding: {rounding:.1g})."
-            )
+            text = f"{document} has other logits than alone: by {effect:.2g} standard deviations at token "
+            text += f"{int(tokens[worst])} (rounding: {rounding:.1g})."
             kind: Kind = "padding counted" if behind_padding and remedy else "positions differ from alone"
             findings.append(BatchFinding(kind, row, int(tokens[worst]), text, None, effect, rounding, remedy))
     return first_of_each(findings)
@@ -757,7 +746,7 @@ def ids_by_rule(subject: Subject) -> Iterator[tuple[int, int, Tensor, Tensor | s
         try:
             yield row, number, tokens, called_with_known(rule, options)[0][:, 0]
         except Exception as error:
-            yield row, number, tokens, " ".join(str(error).split())[:160]
+            yield row, number, tokens, brief(error)
 
 
 def text_and_mrope_ids(subject: Subject) -> Tensor | None:
@@ -837,7 +826,8 @@ def variants(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
         same = (documents[:, :, None] == documents[:, None, :]) & real[:, None, :]
         if subject.is_causal():
             same &= torch.ones_like(same[0]).tril()
-        dtype = next((p.dtype for p in parameters_of(subject.inner)), torch.float32)
+        dtypes = (p.dtype for p in subject.inner.parameters()) if isinstance(subject.inner, nn.Module) else iter(())
+        dtype = next(dtypes, torch.float32)
         bias = torch.zeros(same.shape, dtype=dtype, device=same.device).masked_fill(~same, torch.finfo(dtype).min)
         remedy = (
             "Pass attention_mask (sequences, 1, queries, keys), the lowest number between documents, 0 within them."
@@ -851,10 +841,6 @@ def starting_over(documents: Tensor) -> Tensor:
     begins = torch.ones_like(documents, dtype=torch.bool)
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
     return torch.where(documents == PADDING, 0, at - torch.where(begins, at, 0).cummax(-1).values)
-
-
-def parameters_of(model: Any) -> Iterator[nn.Parameter]:
-    return model.parameters() if isinstance(model, nn.Module) else iter(())
 
 
 def remedy_for(subject: Subject, row: int, tokens: Tensor, replaced: Tensor) -> str:
@@ -878,9 +864,8 @@ def reads(subject: Subject, batch: Mapping[str, Any], row: int, tokens: Tensor, 
                 return bool((grad[row].abs().amax(-1) != 0)[replaced].any())
     except (NotImplementedError, RuntimeError):  # no pass backward: what fails for another reason fails again below
         pass
-    base, again = (subject.evaluated(batch)[row, tokens] for _ in range(2))
-    changed = subject.evaluated({**batch, "input_ids": other_tokens(subject, row, replaced)})[row, tokens]
-    return relative(changed, base) > 4 * relative(again, base)
+    effect, noise = effect_of_change(subject, batch, row, tokens, replaced, perturbed=False)
+    return effect > 4 * noise
 
 
 def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tensor, rounding: float) -> str:
@@ -903,5 +888,4 @@ def remedy_for_positions(subject: Subject, row: int, tokens: Tensor, alone: Tens
 def moved(finding: BatchFinding, rows: list[int]) -> BatchFinding:
     """A finding with its row counted in the whole batch."""
     row = rows[finding.row]
-    text = finding.text.replace(f"sequence {finding.row},", f"sequence {row},", 1)
-    return BatchFinding(**{**finding.__dict__, "row": row, "text": text})
+    return replace(finding, row=row, text=finding.text.replace(f"sequence {finding.row},", f"sequence {row},", 1))
