@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from posenc.arguments import check_number, check_whole
 from posenc.search.space import Candidate, Seed, Space
 
 Logs = list[float]
@@ -169,20 +170,18 @@ class Settings:
     bound: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("population", "mutations", "crossovers", "parents", "generations"):
-            least, value = 0 if name in ("mutations", "crossovers", "generations") else 1, getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        for name in ("population", "parents"):
+            check_whole(name, getattr(self, name))
+        for name in ("mutations", "crossovers", "generations"):
+            check_whole(name, getattr(self, name), least=0)
         if self.generations and not self.mutations + self.crossovers:
             raise ValueError("mutations and crossovers must not both be 0 where generations is not")
         if self.parents > self.population:
             raise ValueError(f"parents must be at most population = {self.population}, got {self.parents}")
-        if not 0 < self.probability <= 1:
-            raise ValueError(f"probability must be above 0 and at most 1, got {self.probability!r}")
-        if not (math.isfinite(self.step) and self.step >= 1e-6):
-            raise ValueError(f"step must be a finite number of at least 1e-6, got {self.step!r}")
-        if self.bound is not None and not (math.isfinite(self.bound) and self.bound >= 1):
-            raise ValueError(f"bound must be a finite number of at least 1, got {self.bound!r}")
+        check_number("probability", self.probability, above=0, most=1)
+        check_number("step", self.step, least=1e-6)
+        if self.bound is not None:
+            check_number("bound", self.bound, least=1)
 
 
 def generations(

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.frequencies.host import check_base, check_length
 from posenc.search.evolution import Settings, generations
 from posenc.search.space import Candidate, Seed, Space, seeds
@@ -180,18 +181,15 @@ def _number(value: object) -> float:
 
 def check_problem(pairs: int, base: float, original_length: int, factor: float, seed: int) -> None:
     """Raise a ValueError that names the argument which makes no sense for a search."""
-    for name, value, least in (("pairs", pairs, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    check_whole("pairs", pairs)
+    check_whole("seed", seed, least=0, most=LONGEST)
     check_base(base)
     check_length(original_length)
-    if isinstance(factor, bool) or not (math.isfinite(factor) and factor > 1):
-        raise ValueError(f"factor must be a finite number above 1, got {factor!r}")
+    check_number("factor", factor, above=1)
 
 
 def _check_start_tokens(start_tokens: Sequence[int]) -> None:
     if not isinstance(start_tokens, Sequence) or not start_tokens or len(set(start_tokens)) != len(start_tokens):
         raise ValueError(f"start_tokens must be a sequence of one or more different numbers, got {start_tokens!r}")
     for number in start_tokens:
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"start_tokens must be integers of at least 0, got {number!r}")
+        check_whole("start_tokens", number, least=0, most=LONGEST)
