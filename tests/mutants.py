@@ -243,7 +243,7 @@ MUTANTS = (
            "            acting = own if cache is not None and x.shape[1] == 1 else self._acting()\n            states",
            STEPS),
     Mutant("a model's step: one position late", "hf/modeling/causal_lm.py",
-           "torch.arange(1, tokens + 1, device=x.device)", "torch.arange(2, tokens + 2, device=x.device)", STEPS),
+           "segments=documents, cache=first)\n", "segments=documents, cache=first) + (past > 0)\n", STEPS),
     Mutant("packed rows: documents see each other behind a cache", "hf/modeling/packing.py",
            "return last + begins.cumsum(-1)", "return last + 0 * begins.cumsum(-1)", PACKED),
 )  # fmt: skip

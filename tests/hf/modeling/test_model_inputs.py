@@ -71,4 +71,6 @@ def test_call(name, embedded, head):
         model(**arguments)
 
     call(**first, past_key_values=DynamicCache())
+    with pytest.raises(ValueError, match=r"input_ids.*inputs_embeds"):
+        model()
     takes_or_names(call, name, first)

@@ -176,21 +176,6 @@ LLAMA = {
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({}, "input_ids.*inputs_embeds"),
-        ({"attention_mask": torch.ones(2, 5)}, "attention_mask"),
-        ({"attention_mask": torch.ones(2, 1, 12, 12)}, "attention_mask"),
-        ({"position_ids": torch.zeros(3, 12, dtype=torch.long)}, "position_ids"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments: dict[str, Tensor], words: str) -> None:
-    inputs = {"input_ids": texts()[0], **arguments} if arguments else {}
-    with pytest.raises(ValueError, match=words):
-        make("rope")(**inputs)
-
-
-@pytest.mark.parametrize(
     ("encodings", "words"),
     [
         ("rop", "'rope'"),

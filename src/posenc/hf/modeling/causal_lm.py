@@ -33,7 +33,6 @@ from posenc.hf.modeling.packing import documents_of
 from posenc.layers import KVCache, SelfAttention
 from posenc.layers.default_positions import default_positions
 from posenc.positions import checking as position
-from posenc.positions import from_mask
 
 
 class Attention(SelfAttention):
@@ -135,6 +134,11 @@ class PosencPreTrainedModel(PreTrainedModel):
     _no_split_modules: ClassVar[list[str]] = ["PosencDecoderLayer"]
     _skip_keys_device_placement: ClassVar[list[str]] = ["cache", "past_key_values"]
 
+    def __init__(self, config: PosencConfig) -> None:
+        if not isinstance(config, PosencConfig):
+            raise ValueError(f"config must be a PosencConfig, got {shown(config)}")
+        super().__init__(config)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         reset = getattr(module, "reset_parameters", None) if isinstance(module, Encoding) else None
@@ -152,7 +156,6 @@ class PosencModel(PosencPreTrainedModel):
     """The decoder without its head."""
 
     def __init__(self, config: PosencConfig) -> None:
-        check_config(config)
         super().__init__(config)
         config.windows, config.encodings = config.layer_windows(), config.encoding_specs()
         layers = config.num_hidden_layers
@@ -186,10 +189,6 @@ class PosencModel(PosencPreTrainedModel):
     def shared(self) -> list[Encoding]:
         """The encodings that are there once, for all layers."""
         return [e for e in self.encodings.values() if isinstance(e, Encoding)]
-
-    def embedding_encodings(self) -> list[EmbeddingEncoding]:
-        """What is added to the embeddings of tokens."""
-        return [e for e in self.shared() if isinstance(e, EmbeddingEncoding)]
 
     def decoder_layers(self) -> list[PosencDecoderLayer]:
         """The layers."""
@@ -252,16 +251,13 @@ class PosencModel(PosencPreTrainedModel):
             x, position_ids=position_ids, padding=padding, cache=first,
             seq_idx=seq_idx, cu_seq_lens_q=cu_seq_lens_q, cu_seq_lens_k=cu_seq_lens_k,
         )  # fmt: skip
-        positions = position_ids
-        if positions is None and documents is not None:
-            positions = default_positions(
-                x.shape[1], x.device, attention_mask=padding, segments=documents, cache=first
-            )  # fmt: skip
-        elif positions is None:
-            positions = _positions(attention_mask if padding is not None else None, first, x)
-        here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
-        for encoding in self.embedding_encodings():
-            x = encoding(x, here)
+        here = position_ids
+        if here is None:
+            here = default_positions(x.shape[1], x.device, attention_mask=padding, segments=documents, cache=first)
+        positions = here if here.ndim > 1 else None  # where they only count on from the cache, layers do so themselves
+        for encoding in self.shared():
+            if isinstance(encoding, EmbeddingEncoding):
+                x = encoding(x, here)
         tables, length, seen = self._tables(here, x), self.config.declared_length, []
         for layer, kv in zip_longest(self.layers, caches):
             seen.append(x)
@@ -313,7 +309,6 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: PosencConfig) -> None:
-        check_config(config)
         super().__init__(config)
         self.model = PosencModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -374,24 +369,9 @@ def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
     return mask[:, past:].bool()
 
 
-def _positions(mask: Tensor | None, cache: KVCache | None, x: Tensor) -> Tensor | None:
-    """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
-    tokens = x.shape[1]
-    if mask is not None:
-        return from_mask(mask)[:, -tokens:]
-    before = None if cache is None else cache.positions
-    return None if before is None else before[:, -1:] + torch.arange(1, tokens + 1, device=x.device)
-
-
 AutoConfig.register("posenc", PosencConfig, exist_ok=True)
 AutoModel.register(PosencConfig, PosencModel, exist_ok=True)
 AutoModelForCausalLM.register(PosencConfig, PosencForCausalLM, exist_ok=True)
-
-
-def check_config(config: object) -> None:
-    """Raise a ValueError unless this is a configuration of posenc's models."""
-    if not isinstance(config, PosencConfig):
-        raise ValueError(f"config must be a PosencConfig, got {shown(config)}")
 
 
 def check_tokens(input_ids: Tensor | None, inputs_embeds: Tensor | None, width: int) -> None:
