@@ -61,7 +61,7 @@ def _compare_modules(path: str, *, as_json: bool, trust_remote_code: bool) -> in
     from posenc.hf.attach.loading import load_model  # transformers
 
     with naming(path):
-        inspection = inspect(load_model(Path(path), weights=False, trust_remote_code=trust_remote_code))
+        inspection = inspect(load_model(Path(path), weights=False, complete=False, trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [
         {**layer._asdict(), "differs": [difference._asdict() for difference in layer.differs]}
         for layer in inspection.layers

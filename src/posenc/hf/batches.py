@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel, TrainerCallback
 
+from posenc.hf.attach.loading import load_model
 from posenc.hf.doctor.loader import CannotAskError, model_class
 from posenc.testing.check_batch import check_batch
 
@@ -212,12 +213,10 @@ def configuration(path: str | PathLike[str], implementation: str | None = None) 
     return config
 
 
-def loaded(path: str | PathLike[str], dtype: torch.dtype, implementation: str | None = None) -> PreTrainedModel:
+def loaded(path: str | PathLike[str], dtype: torch.dtype, implementation: str | None = None) -> nn.Module:
     """The model of a folder, of the class that its configuration names."""
-    options: dict[str, Any] = {} if implementation is None else {"attn_implementation": implementation}
-    cls = class_of(configuration(path))
-    model: PreTrainedModel = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False, **options)
-    return model
+    options = {} if implementation is None else {"attn_implementation": implementation}
+    return load_model(Path(path), dtype, complete=False, cls=class_of(configuration(path)), **options)
 
 
 def built(config: PretrainedConfig) -> PreTrainedModel:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from posenc.arguments import one_line, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
-from posenc.hf.attach.attention_function import NAME, Attached, attend, prepare, register
+from posenc.hf.attach.attention_function import NAME, Attached, prepare, register
 from posenc.hf.attach.other_positions import (
     MODEL_TYPES,
     is_inline,
@@ -97,10 +97,11 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
     chosen = sorted(modules) if layers is None else check_layers(layers, modules)
     first = modules[chosen[0]]
     config, before = first.config, first.config._attn_implementation
-    remaps_own = _remaps_own_rotation(encodings)
-    facts = layer_facts(config) if _begins_with_own(encodings) or remaps_own else ()
+    keeps_own, others = _without_own(encodings)
+    remaps_own = isinstance(others, Sequence) and any(isinstance(e, Mapping) and asks_for_own(e) for e in others)
+    facts = layer_facts(config) if keeps_own or remaps_own else ()
     own_rotation = _rotation(facts[chosen[0]], chosen[0], first) if remaps_own else None
-    spec = _parse_encodings(encodings, shape_of(first), own_rotation)
+    spec = _parse_encodings(keeps_own, others, shape_of(first), own_rotation)
     table = position_table(model)
     if len(chosen) < len(modules):
         _check_partial(first, table, spec.keep_rotation)
@@ -109,7 +110,7 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
         switch_off(table)
     for n, attached in built.items():
         if is_inline(modules[n]):
-            route(modules[n], attend)
+            route(modules[n])
         attached.handle = modules[n].register_forward_pre_hook(prepare, with_kwargs=True)
         modules[n].add_module(NAME, attached)
     register()
@@ -164,17 +165,18 @@ def _check_partial(module: nn.Module, table: nn.Module | None, keep_rotation: bo
         )
 
 
-class _AttachedEncodings:
+class _AttachedEncodings(NamedTuple):
     """The encodings of an attachment, of which each layer gets its own.
 
-    Args:
+    Attributes:
         keep_rotation: whether the layers' own rotation comes first.
         specs: encodings by name, which are built for each layer.
         instances: encodings built in Python, which are copied for each layer.
     """
 
-    def __init__(self, keep_rotation: bool, specs: list[EncodingSpec], instances: Sequence[Encoding]) -> None:
-        self.keep_rotation, self.specs, self.instances = keep_rotation, specs, instances
+    keep_rotation: bool
+    specs: Sequence[EncodingSpec]
+    instances: Sequence[Encoding] = ()
 
     def record(self) -> dict[str, Any]:
         """The encodings as the configuration stores them."""
@@ -212,17 +214,13 @@ class _AttachedEncodings:
         return attached.to(weight.device, weight.dtype).train(module.training)
 
 
-def _begins_with_own(encodings: object) -> bool:
-    """Whether the first of these encodings is the layers' own rotation."""
+def _without_own(encodings: object) -> tuple[bool, object]:
+    """Whether the first of some encodings is the layers' own rotation, and the others."""
     if isinstance(encodings, str):
-        return encodings.partition("+")[0].strip().lower() == LAYER_ROTATION
-    return isinstance(encodings, Sequence) and bool(encodings) and encodings[0] == {"name": LAYER_ROTATION}
-
-
-def _remaps_own_rotation(encodings: object) -> bool:
-    """Whether one of these encodings applies the layers' own rotation at remapped distances."""
-    specs = encodings if isinstance(encodings, Sequence) else ()
-    return any(isinstance(spec, Mapping) and asks_for_own(spec) for spec in specs)
+        first, _, others = encodings.partition("+")
+        return (True, others or []) if first.strip().lower() == LAYER_ROTATION else (False, encodings)
+    keeps = isinstance(encodings, Sequence) and bool(encodings) and encodings[0] == {"name": LAYER_ROTATION}
+    return (True, encodings[1:]) if keeps else (False, encodings)  # type: ignore[index]
 
 
 def _rotation(facts: LayerFacts, number: int, module: nn.Module) -> RotaryEncoding:
@@ -234,24 +232,22 @@ def _rotation(facts: LayerFacts, number: int, module: nn.Module) -> RotaryEncodi
     return rotation
 
 
-def _parse_encodings(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> _AttachedEncodings:
-    if isinstance(encodings, Sequence) and encodings and all(isinstance(encoding, Encoding) for encoding in encodings):
-        if any(isinstance(encoding, EmbeddingEncoding) for encoding in encodings):
+def _parse_encodings(
+    keeps_own: bool, encodings: object, sizes: Sizes, rotation: RotaryEncoding | None
+) -> _AttachedEncodings:
+    listed = encodings if isinstance(encodings, Sequence) and not keeps_own else ()
+    if listed and all(isinstance(encoding, Encoding) for encoding in listed):
+        if any(isinstance(encoding, EmbeddingEncoding) for encoding in listed):
             raise ValueError("encodings: an encoding of embeddings cannot be attached to a layer's attention")
-        return _AttachedEncodings(False, [], list(encodings))
+        return _AttachedEncodings(False, [], listed)
     if isinstance(encodings, str) and "@" in encodings:
         raise ValueError(f"encodings: an attachment keeps the model's windows, got {encodings!r}: leave out @")
-    keep_rotation = _begins_with_own(encodings)
-    if keep_rotation and isinstance(encodings, str):
-        encodings = encodings.partition("+")[2] or []
-    elif keep_rotation and isinstance(encodings, Sequence):
-        encodings = encodings[1:]
     specs = encoding_specs(encodings, sizes, rotation)
     for spec in specs:
         with torch.device("meta"):
             if isinstance(create(spec, sizes, rotation), EmbeddingEncoding):
                 raise ValueError(f"encodings: {spec['name']} acts on embeddings, not in a layer's attention")
-    return _AttachedEncodings(keep_rotation, specs, ())
+    return _AttachedEncodings(keeps_own, specs)
 
 
 def _rotation_alone(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
@@ -285,6 +281,11 @@ def load(folder: str | Path, **options: Any) -> Any:
         ValueError: for a folder without encodings, for encodings that were built in Python, and for tensors that are
             missing.
     """
+    return whole_model(folder, *load_with_info(folder, **options))
+
+
+def load_with_info(folder: str | Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """What `load` loads, and what ``from_pretrained`` says with ``output_loading_info=True``."""
     options = {"trust_remote_code": False, **options}
     source = {key: options[key] for key in ("trust_remote_code", "local_files_only", "revision") if key in options}
     config = options.pop("config", None) or AutoConfig.from_pretrained(folder, **source)
@@ -310,10 +311,9 @@ def load(folder: str | Path, **options: Any) -> Any:
             attach_saved(self, saved)
 
     Loading.__name__, Loading.__module__ = classes.__name__, classes.__module__
-    options["output_loading_info"] = True
-    model = whole_model(folder, *Loading.from_pretrained(folder, config=config, **options))
+    model, info = Loading.from_pretrained(folder, config=config, **{**options, "output_loading_info": True})
     model.__class__ = classes
-    return model
+    return model, info
 
 
 def whole_model(source: str | Path, model: Any, info: Mapping[str, Any]) -> Any:

@@ -11,8 +11,6 @@ attention modules. Needs the package transformers.
 from __future__ import annotations
 
 import copy
-import inspect as python
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +19,7 @@ from transformers import PreTrainedModel
 
 from posenc.arguments import one_line, shown
 from posenc.hf.attach.attention_function import NAME
-from posenc.hf.attach.supported import layer_facts, takes_rotation
+from posenc.hf.attach.supported import arguments_of, layer_facts, takes_rotation
 from posenc.hf.config.layers import LayerFacts
 from posenc.hf.explanation.report import layer_words
 from posenc.rotary.rope import RoPE
@@ -101,14 +99,7 @@ def inspect(model: nn.Module) -> Inspection:
     """
     if not isinstance(model, PreTrainedModel):
         raise ValueError(f"model must be a model of transformers, got {shown(model)}")
-    modules: dict[int, Any] = {}
-    for module in model.modules():
-        number = getattr(module, "layer_idx", None)
-        has_positions = takes_rotation(module) or hasattr(module, NAME)
-        if isinstance(number, int) and has_positions and hasattr(module, "config"):  # Dbrx has one around it
-            modules.setdefault(number, module)
-    if not modules:
-        raise ValueError(f"model: {type(model).__name__} has no layer whose attention is given position_embeddings")
+    modules = attention_modules(model)
     config = modules[min(modules)].config
     facts = layer_facts(config)
     rotary_modules = [
@@ -118,13 +109,22 @@ def inspect(model: nn.Module) -> Inspection:
     return Inspection(tuple(_layer(n, modules[n], facts[n], rotary) for n in sorted(modules)))
 
 
+def attention_modules(model: PreTrainedModel) -> dict[int, Any]:
+    """The attention that is given positions, by the layer's number; a ValueError for a model without any."""
+    modules: dict[int, Any] = {}
+    for module in model.modules():
+        number = getattr(module, "layer_idx", None)
+        has_positions = takes_rotation(module) or hasattr(module, NAME)
+        if isinstance(number, int) and has_positions and hasattr(module, "config"):  # Dbrx has one around it
+            modules.setdefault(number, module)
+    if not modules:
+        raise ValueError(f"model: {type(model).__name__} has no layer whose attention is given position_embeddings")
+    return modules
+
+
 def is_rotary_module(module: nn.Module) -> bool:
     """Whether a module computes cos and sin of positions."""
-    return "position_ids" in _arguments(module) and "Rotary" in type(module).__name__
-
-
-def _arguments(module: nn.Module) -> Mapping[str, python.Parameter]:
-    return python.signature(type(module).forward).parameters
+    return "position_ids" in arguments_of(module) and "Rotary" in type(module).__name__
 
 
 def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None) -> LiveLayer:
@@ -149,7 +149,7 @@ def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None
 
 def _table_of(rotary: nn.Module, facts: LayerFacts) -> tuple[Tensor, Tensor] | None:
     """cos and sin times the gain, ``(positions, pairs)``, from the module; None for a module of another form."""
-    options = {"layer_type": facts.kind} if "layer_type" in _arguments(rotary) else {}
+    options = {"layer_type": facts.kind} if "layer_type" in arguments_of(rotary) else {}
     device = next((buffer.device for buffer in rotary.buffers()), torch.device("cpu"))
     positions, rotary = torch.tensor([_POSITIONS], device=device), copy.deepcopy(rotary)  # some store the longest call
     assert isinstance(facts.rotation, RoPE)

@@ -25,8 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufCo
 from posenc.arguments import one_line, shown
 from posenc.evaluation.likelihood import device_of
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach, whole_model
-from posenc.hf.attach.attachment import load as load_attached
+from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach, load_with_info, whole_model
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import read_rope
@@ -53,8 +52,8 @@ _UNTRUSTED = (
 
 
 def load_model(
-    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, device_map: Any = None,
-    weights: bool = True,
+    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, weights: bool = True,
+    complete: bool = True, cls: Any = AutoModelForCausalLM, **options: Any,
 ) -> nn.Module:  # fmt: skip
     """The model of a folder, on the processor; quantised weights stay as transformers loads them.
 
@@ -62,8 +61,10 @@ def load_model(
         folder: of transformers.
         dtype: of the weights in memory.
         trust_remote_code: whether the folder's own code may run.
-        device_map: of ``from_pretrained``, where the weights go; None: to the processor.
         weights: whether the folder must have weights; else one without them gives a model with random ones.
+        complete: whether a model of which tensors are left out is refused.
+        cls: the class that loads the weights.
+        options: of ``from_pretrained``.
 
     Raises:
         ValueError: for what is no folder, for one with code that nobody has allowed, for tensors that would be left
@@ -77,22 +78,21 @@ def load_model(
     check_folder(folder, trust_remote_code=trust_remote_code)
     for name, text in problems_of_weights(folder):
         raise ValueError(f"{path_text(folder / name)} {text}")
-    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    trust = {"trust_remote_code": trust_remote_code}
     with loading(folder, "the model"):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, **trust)
         block = block_of(config)
         if has_weights:
-            options |= {"dtype": dtype, "local_files_only": True, "device_map": device_map}
-            if block is not None:
-                model = load_attached(folder, **options)
-            else:
-                loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **options)
-                model = whole_model(folder, *loaded)
+            options |= {"dtype": dtype, "local_files_only": True, **trust}
+            loader = cls.from_pretrained if block is None else load_with_info
+            model, info = loader(folder, output_loading_info=True, **options)
+            if complete:
+                whole_model(folder, model, info)
         else:
             if block is not None:
                 config._attn_implementation = None
             _check_memory(config, trust_remote_code)
-            model = AutoModelForCausalLM.from_config(config, **options)
+            model = AutoModelForCausalLM.from_config(config, **trust)
             if block is not None:
                 attach_saved(model, block)
     live: nn.Module = model.eval()

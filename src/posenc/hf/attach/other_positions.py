@@ -17,11 +17,12 @@ Source: GPT2Model, OPTDecoder, BioGptModel, GPTJAttention and FalconAttention of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from posenc.hf.attach.attention_function import attend
 
 _NAMES = {"gpt2": "wpe", "gpt_bigcode": "wpe", "opt": "embed_positions", "biogpt": "embed_positions"}
 _HOOKS = "_posenc_hooks"
@@ -66,57 +67,45 @@ def _zeros(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
     return torch.zeros_like(out)
 
 
-Attend = Callable[..., tuple[Tensor, None]]
+def _gptj(
+    self: Any, hidden_states: Tensor, layer_past: Any = None, attention_mask: Tensor | None = None,
+    cache: Any = None, **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """The forward of GPTJAttention."""
+    query, key, value = (
+        projection(hidden_states).unflatten(-1, (self.num_attention_heads, self.head_dim)).transpose(1, 2)
+        for projection in (self.q_proj, self.k_proj, self.v_proj)
+    )
+    held = layer_past if cache is None else cache
+    if held is not None:
+        key, value = held.update(key, value, self.layer_idx)
+    probability = self.attn_dropout.p if hasattr(self, "attn_dropout") else self.attention_dropout
+    out, _ = attend(
+        self, query, key, value, attention_mask, scaling=self.head_dim**-0.5,
+        dropout=probability if self.training else 0.0, posenc=kwargs.get("posenc"),
+    )  # fmt: skip
+    return self.resid_dropout(self.out_proj(out.flatten(2))), None
 
 
-def _gptj(attend: Attend) -> Callable[..., tuple[Tensor, None]]:
-    def forward(
-        self: Any, hidden_states: Tensor, layer_past: Any = None, attention_mask: Tensor | None = None,
-        cache: Any = None, **kwargs: Any,
-    ) -> tuple[Tensor, None]:  # fmt: skip
-        query, key, value = (
-            projection(hidden_states).unflatten(-1, (self.num_attention_heads, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        held = layer_past if cache is None else cache
-        if held is not None:
-            key, value = held.update(key, value, self.layer_idx)
-        probability = self.attn_dropout.p if hasattr(self, "attn_dropout") else self.attention_dropout
-        dropout = probability if self.training else 0.0
-        out, _ = attend(
-            self, query, key, value, attention_mask, scaling=self.head_dim**-0.5, dropout=dropout,
-            posenc=kwargs.get("posenc"),
-        )  # fmt: skip
-        return self.resid_dropout(self.out_proj(out.flatten(2))), None
-
-    return forward
+def _falcon(
+    self: Any, hidden_states: Tensor, alibi: Tensor | None = None, attention_mask: Tensor | None = None,
+    layer_past: Any = None, **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """The forward of FalconAttention."""
+    query, key, value = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
+    if layer_past is not None:
+        key, value = layer_past.update(key, value, self.layer_idx)
+    if attention_mask is not None and attention_mask.is_floating_point():
+        # ALiBi's bias where a token is visible, the least number of the dtype elsewhere, for every head alike.
+        attention_mask = attention_mask[:, :1] > torch.finfo(attention_mask.dtype).min / 2
+    out, _ = attend(
+        self, query, key, value, attention_mask, scaling=self.inv_norm_factor,
+        dropout=self.attention_dropout.p if self.training else 0.0, posenc=kwargs.get("posenc"),
+    )  # fmt: skip
+    return self.dense(out.flatten(2)), None
 
 
-def _falcon(attend: Attend) -> Callable[..., tuple[Tensor, None]]:
-    def forward(
-        self: Any, hidden_states: Tensor, alibi: Tensor | None = None, attention_mask: Tensor | None = None,
-        layer_past: Any = None, **kwargs: Any,
-    ) -> tuple[Tensor, None]:  # fmt: skip
-        query, key, value = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
-        if layer_past is not None:
-            key, value = layer_past.update(key, value, self.layer_idx)
-        if attention_mask is not None and attention_mask.is_floating_point():
-            # ALiBi's bias where a token is visible, the least number of the dtype elsewhere, for every head alike.
-            attention_mask = attention_mask[:, :1] > torch.finfo(attention_mask.dtype).min / 2
-        dropout = self.attention_dropout.p if self.training else 0.0
-        out, _ = attend(
-            self, query, key, value, attention_mask, scaling=self.inv_norm_factor, dropout=dropout,
-            posenc=kwargs.get("posenc"),
-        )  # fmt: skip
-        return self.dense(out.flatten(2)), None
-
-    return forward
-
-
-_FORWARDS: dict[str, Callable[[Attend], Callable[..., tuple[Tensor, None]]]] = {
-    "GPTJAttention": _gptj,
-    "FalconAttention": _falcon,
-}
+_FORWARDS = {"GPTJAttention": _gptj, "FalconAttention": _falcon}
 MODEL_TYPES = ("gptj", "falcon")
 
 
@@ -125,10 +114,10 @@ def is_inline(module: nn.Module) -> bool:
     return type(module).__name__ in _FORWARDS
 
 
-def route(module: nn.Module, attend: Attend) -> None:
+def route(module: nn.Module) -> None:
     """Give a module the subclass that calls an attention function."""
     cls = type(module)
-    members = {"forward": _FORWARDS[cls.__name__](attend), "__module__": cls.__module__, "is_routed": True}
+    members = {"forward": _FORWARDS[cls.__name__], "__module__": cls.__module__, "is_routed": True}
     module.__class__ = type(f"{cls.__name__}WithEncodings", (cls,), members)
 
 

@@ -24,9 +24,9 @@ from posenc.frequencies.ntk import NTKAware
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.attach import attach
 from posenc.hf.attach.attention_function import NAME
-from posenc.hf.attach.live_model import inspect, is_rotary_module
+from posenc.hf.attach.live_model import attention_modules, inspect, is_rotary_module
 from posenc.hf.attach.scaling_methods import remapping_spec, scaled_rope
-from posenc.hf.attach.supported import config_dict, layer_facts, takes_rotation
+from posenc.hf.attach.supported import config_dict, layer_facts
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import ALL, find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope
@@ -69,7 +69,8 @@ class RotaryModules:
             differs = next(layer for layer in before.layers if layer.differs)
             raise ValueError(f"model: {differs}; load it again, so that modules and configuration agree")
         self.model, name = model, type(model).__name__
-        self.config = _config_of(model)
+        modules = attention_modules(model)
+        self.config = modules[min(modules)].config
         self._slots = [
             _ModuleSlot(parent, name, child)
             for parent in model.modules()
@@ -113,7 +114,9 @@ class RotaryModules:
             except Refused as refusal:  # else such as YaRN as longrope's factors, or linear scaling over Llama 3's
                 if refusal.code == "misspelt key":
                     raise
-        return scaled_config(self, method, original_length, length)
+        far_ropes, factor = self.long_range_ropes(original_length), length / original_length
+        ropes = {kind: scaled_rope(rope, method, factor, original_length) for kind, rope in far_ropes.items()}
+        return self.config_with(ropes, original_length, length)
 
     def rotation_keys(self) -> dict[str, Any]:
         """The keys of the live configuration on rotation and length."""
@@ -257,13 +260,6 @@ class RotaryModules:
             self.rebuild(before)
 
 
-def _config_of(model: PreTrainedModel) -> Any:
-    """The configuration of the layers' attention, as `inspect` finds it."""
-    layers = (module for module in model.modules() if isinstance(getattr(module, "layer_idx", None), int))
-    attention: Any = next(module for module in layers if takes_rotation(module) and hasattr(module, "config"))
-    return attention.config
-
-
 def _block_lacks_length(rope: RoPESpec) -> bool:
     """Whether the block of this rotation does not state the length that it reaches."""
     return any(
@@ -285,20 +281,6 @@ def _rebuilt(module: nn.Module, config: Any) -> nn.Module:
             raise ValueError(f"model: {text}: write head_dim: {width} in config.json") from error
         raise ValueError(f"model: {type(module).__name__} is not built from a configuration alone: {error}") from error
     return rebuilt.to(device).train(module.training)
-
-
-def scaled_config(rotations: RotaryModules, method: str, original_length: int, length: int) -> dict[str, Any]:
-    """The configuration of a model whose frequencies a method scales, for `RotaryModules.rebuild`.
-
-    Args:
-        rotations: of the model, which stays as it is.
-        method: one of `posenc.hf.attach.scaling_methods.SCALED`, or with ``+resonance``.
-        original_length: tokens that the model was trained at.
-        length: tokens that it is extended to.
-    """
-    far_ropes, factor = rotations.long_range_ropes(original_length), length / original_length
-    ropes = {kind: scaled_rope(rope, method, factor, original_length) for kind, rope in far_ropes.items()}
-    return rotations.config_with(ropes, original_length, length)
 
 
 def apply(rotations: RotaryModules, method: str, original_length: int, length: int) -> nn.Module:

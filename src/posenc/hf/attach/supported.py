@@ -73,10 +73,11 @@ def source_of(module: nn.Module) -> str:
 
 def takes_rotation(module: nn.Module) -> bool:
     """Whether a module is attention that is given cos and sin."""
-    return bool(re.search("Attention|MLA", type(module).__name__)) and "position_embeddings" in _arguments(module)
+    return bool(re.search("Attention|MLA", type(module).__name__)) and "position_embeddings" in arguments_of(module)
 
 
-def _arguments(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+def arguments_of(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a module's forward."""
     return inspect.signature(type(module).forward).parameters
 
 
@@ -88,7 +89,7 @@ def _refusal(module: nn.Module) -> str | None:
         return "the model has cross-attention, which has no positions in common with its keys"
     if is_inline(module) and "forward" in module.__dict__:
         return "accelerate has wrapped its forward: attach before it is dispatched, or load with device_map"
-    if not any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in _arguments(module).values()):
+    if not any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments_of(module).values()):
         return "its forward takes no further arguments, so none can reach its attention function"
     if any("index" in name.lower() for name, _ in module.named_children()):
         return "an indexer, which selects its keys, uses the same rotation"

@@ -168,7 +168,7 @@ def _of_weights(
 
     if tokenizer is None and not isinstance(text, torch.Tensor):  # before weights, which take longer
         tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
-    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
+    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code, complete=False)
     return _model_findings(model, folder, text, tokenizer, most)
 
 
