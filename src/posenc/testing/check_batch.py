@@ -546,10 +546,12 @@ def judged_reading(subject: Subject, row: int, number: int, read: Tensor) -> Ite
         if wrong.any():
             other = int(wrong.nonzero()[at])
             whose = (
-                "which is padding" if wrong is hidden else f"of the document of tokens {spelled(here == here[other])}"
+                ", which is padding"
+                if wrong is hidden
+                else f" of the document of tokens {spelled(here == here[other])}"
             )
             effect, rounding = effect_of_change(subject, subject.batch, row, tokens, wrong, perturbed=True)
-            text = f"{of_document} depends on token {other}, {whose}{in_numbers(effect, rounding)}."
+            text = f"{of_document} depends on token {other}{whose}{in_numbers(effect, rounding)}."
             remedy = remedy_for(subject, row, tokens, wrong)
             yield BatchFinding(kind, row, first, text, other, effect, rounding, remedy)
     rows = read.any(-1)
