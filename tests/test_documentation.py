@@ -144,7 +144,7 @@ class Trial(NamedTuple):
 
 _SMALL = "--lengths 900,1200 --count 2 --scored 8 --answer-tokens 4 --trained-length 900 --device cpu --dtype float32"
 _LOSS = r"\d\.\d{4} ± \d\.\d{4} \(n 2\)"
-_CHANGE = r"the loss went from \d+\.\d{4} to \d+\.\d{4}"
+_CHANGE = r"\| alibi \| [\d,]+ \| [+-]\d+\.\d{4} \["
 TRIALS = {
     "posenc explain MODEL": Trial("", r"declares +32,768 tokens", "MODEL"),
     "posenc explain Qwen/Qwen3-8B": Trial("", r"declares +40,960 tokens"),

@@ -91,11 +91,11 @@ def attach(options: Namespace) -> int:
     if options.measure:
         from posenc.hf.evaluate.attachment import attach_and_measure
 
-        cost = attach_and_measure(
+        evaluation = attach_and_measure(
             *where, text=options.text, windows=options.windows, trust_remote_code=options.trust_remote_code,
             progress=print_progress,
         )  # fmt: skip
-        sys.stdout.write(f"{cost}\n")
+        sys.stdout.write(f"{evaluation}\n\n")
     else:
         attach_to_folder(*where, trust_remote_code=options.trust_remote_code)
     sys.stdout.write(f"written to {options.out}; load it with posenc.hf.attach.load\n")

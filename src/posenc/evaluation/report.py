@@ -213,11 +213,10 @@ def _cell(task: str, values: Sequence[float], interval: Interval | None) -> str:
 
 
 def _verdict_lines(contrasts: Sequence[Contrast], trained: int) -> Iterator[str]:
-    """One sentence a task and length beyond the trained one."""
+    """One sentence a task and length."""
     groups: dict[tuple[str, int, str], list[Contrast]] = {}
     for contrast in contrasts:
-        if contrast.length > trained:
-            groups.setdefault((contrast.task, contrast.length, contrast.control), []).append(contrast)
+        groups.setdefault((contrast.task, contrast.length, contrast.control), []).append(contrast)
     if not groups:
         yield f"No comparison: beyond the trained {trained:,} tokens no task has results of two methods and documents."
     for (task, length, control), members in groups.items():

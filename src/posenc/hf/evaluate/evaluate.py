@@ -77,6 +77,12 @@ class Item(NamedTuple):
     tokens: Tensor
 
 
+def item_of(number: int, tokens: Tensor) -> Item:
+    """A window of a text as a document."""
+    sha256 = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()
+    return Item(number, Document(f"window {number + 1}", "", sha256), tokens)
+
+
 class Cell(NamedTuple):
     """One measurement that is asked for.
 

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.evaluation.documents import Document
 from posenc.evaluation.likelihood import (
     Text,
     Windows,
@@ -42,7 +41,7 @@ from posenc.hf.attach import detach
 from posenc.hf.attach.loading import opened, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
 from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
-from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, Item, name_of
+from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, item_of, name_of
 from posenc.hf.evaluate.methods import SIZES, FactorSearch, Method
 from posenc.hf.extend.folder import check_out, write_folder
 from posenc.hf.limits import TOKENS
@@ -254,7 +253,7 @@ def _measured(change: _Change, evaluator: Evaluator, tokens: Tensor, model: str)
     """Evaluate the model, change it, and evaluate it again."""
     name, length, log = change.method, change.length, evaluator.log
     longest = max(evaluator.lengths)
-    items = [_item(n, tokens[end - longest : end]) for n, end in enumerate(change.windows.ends)]
+    items = [item_of(n, tokens[end - longest : end]) for n, end in enumerate(change.windows.ends)]
 
     def read(method: str, target: str = "") -> list[Reading]:
         return [
@@ -394,12 +393,6 @@ class _Change:
 
     def _scaled_config(self) -> dict[str, Any]:
         return self.planned or self.rotations.planned_config(self.method, self.original, self.length)
-
-
-def _item(number: int, tokens: Tensor) -> Item:
-    """A window of a text as a document."""
-    sha256 = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()
-    return Item(number, Document(f"window {number + 1}", "", sha256), tokens)
 
 
 def _decoding_gap(model: nn.Module, tokens: Tensor, log: MeasurementLog, label: str) -> float:
