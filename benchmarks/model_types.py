@@ -18,7 +18,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
 from posenc.hf.families import FILE, SIZES, written_records
-from posenc.hf.families.family import SLIDING, WINDOWED, Family
+from posenc.hf.families.family import SCALE_KEYS, SLIDING, WINDOWED, Family
 
 _OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block
 _PLAIN_BASE = 10_000.0
@@ -61,6 +61,8 @@ def defaults_of(name: str, record: Family | None) -> dict[str, Any]:
     attention = record.attention
     numbers = {"top_k": "index_topk", "softcap": "attn_logit_softcapping"}
     defaults |= {key: at(config, path) for key, path in numbers.items() if getattr(attention, key) == 0}
+    if attention.scale in SCALE_KEYS and not is_quotient(name, attention.scale, at(config, attention.scale)):
+        defaults["scale_number"] = at(config, attention.scale)
     return defaults | of_schemes(config, record)
 
 
@@ -110,7 +112,7 @@ def has_windows(record: Family) -> bool:
     return bool({*layers.cycle, *listed} & {*WINDOWED, SLIDING}) or layers.window.every_layer or layers.only_listed
 
 
-def is_quotient(name: str, path: str, width: int) -> bool:
+def is_quotient(name: str, path: str, width: float) -> bool:
     """Whether a width follows from another one: twice the stream makes another width of a head."""
     stream, heads = (at(CONFIG_MAPPING[name](), key) for key in SIZES[:2])
     try:

@@ -47,6 +47,14 @@ LAYERS: dict[str, tuple[Config, dict[str, int]]] = {  # the layers of each kind
         {"model_type": "gemma3_text", "num_hidden_layers": 12, "head_dim": 256, "sliding_window_pattern": "LLLLLG"},
         {SLIDING: 10, FULL: 2},
     ),
+    "Gemma 4 with its last layers cut off, whose class makes the last one full": (
+        {"model_type": "gemma4_text", "num_hidden_layers": 4, "layer_types": [SLIDING] * 4}, {SLIDING: 3, FULL: 1},
+    ),
+    "dots.llm1 with windows from its second layer on": (
+        {"model_type": "dots1", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4,
+         "max_window_layers": 1},
+        {SLIDING: 3, FULL: 1},
+    ),
 }  # fmt: skip
 
 
@@ -78,6 +86,32 @@ def test_esm_reads_no_scaling() -> None:
     assert scaled.rotation.scaling is None
     assert {finding.name for finding in scaled.findings if finding.alarms} == {"scaling-unread"}
     assert scaled.to_config() == scaled.config
+
+
+def test_a_retriever_is_read_by_the_model_inside_it() -> None:
+    """ColPali and ColQwen2 build ``vlm_config``; a text_config next to it, of an older file, is read by no class."""
+    qwen = {"model_type": "qwen2_vl", "text_config": {"hidden_size": 1536, "num_attention_heads": 12, "rope_theta": 1e6,
+            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}}  # fmt: skip
+    read = read_rope({"model_type": "colqwen2", "vlm_config": qwen})
+    assert (read.text_config.model_type, read.text_config.path) == ("qwen2_vl_text", ("vlm_config", "text_config"))
+    stale = {"model_type": "gemma", "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+    gemma = {"model_type": "paligemma", "text_config": {"hidden_size": 2048, "num_attention_heads": 8}}
+    assert read_rope({"model_type": "colpali", "text_config": stale, "vlm_config": gemma}).rotation.scaling is None
+
+
+SCALES: list[tuple[Config, float]] = [  # of the softmax, where the class decides it
+    ({"model_type": "gemma3_text"}, 256**-0.5),
+    ({"model_type": "gemma3_text", "query_pre_attn_scalar": 168}, 168**-0.5),
+    ({"model_type": "granite", "hidden_size": 4096, "num_attention_heads": 32}, 1.0),
+    ({"model_type": "hyperclovax", "hidden_size": 4096, "num_attention_heads": 64}, 64**-0.5),
+    ({"model_type": "decision_transformer", "hidden_size": 128, "n_embd": 768, "n_head": 1}, 128**-0.5),
+]
+
+
+@pytest.mark.parametrize(("config", "scale"), SCALES, ids=lambda value: str(value)[:50])
+def test_scales_that_a_config_leaves_to_its_class(config: Config, scale: float) -> None:
+    kinds = explain({"num_hidden_layers": 2, **config}).facts["schedule"]["kinds"]
+    assert [kind["softmax_scale"] for kind in kinds] == [pytest.approx(scale)] * len(kinds)
 
 
 @pytest.mark.parametrize("part", ["llm_config", "thinker_config"])

@@ -53,7 +53,7 @@ from posenc.hf.config.text_config import (
     max_length,
     width_of_heads,
 )
-from posenc.hf.families.family import COMPRESSED, FULL, INDEXED, NO_ATTENTION, SLIDING, Scale
+from posenc.hf.families.family import COMPRESSED, FULL, INDEXED, NO_ATTENTION, SCALE_KEYS, SLIDING, Scale
 from posenc.hf.findings import Finding
 from posenc.hf.limits import CHANNELS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config, dotted
@@ -210,8 +210,9 @@ class ModelFacts:
 
     def _scale(self, rope: Rotation | None, rule: Scale) -> float | None:
         """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
-        if rule in ("attention_multiplier", "query_pre_attn_scalar"):
-            value = self.text.get(rule)
+        of_class = self.text.family.attention.scale_number
+        value = self.text.get(rule, of_class)
+        if rule in SCALE_KEYS and (value is not None or of_class is not None):  # else the class takes the head's width
             if value is None or not is_number(value, 0, above=True):
                 return None
             return float(value) if rule == "attention_multiplier" else float(value) ** -0.5

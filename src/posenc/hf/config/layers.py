@@ -68,6 +68,8 @@ def layer_kinds(text_config: TextConfig) -> list[str]:
             text = f"must list as many layers as num_hidden_layers = {count}, found {len(types)}"
             raise ValueError(f"{text_config.key_path(key)} {text}")
         kinds = [str(_OLD_NAMES.get(kind, kind)) for kind in types]
+        if pattern.last_full == "always" and key == "layer_types":
+            kinds[-1:] = [FULL] * bool(kinds)
         return [pattern.full_is if kind == FULL else kind for kind in kinds]
     blocks = text_config.get("block_configs")  # Nemotron-NAS: each layer with the attention that a search left it
     if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks):

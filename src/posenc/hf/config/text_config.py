@@ -17,11 +17,11 @@ from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config, dotted
 
-_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_TEXT_PARTS = ("vlm_config", "text_config", "llm_config", "language_config", "thinker_config")
 WIDTHS = (
     ("hidden_size", "num_attention_heads"),
+    ("hidden_size", "n_head"),  # Decision Transformer's GPT-2, whose n_embd its class does not read
     ("n_embd", "n_head"),
-    ("hidden_size", "n_head"),
     ("d_model", "n_heads"),
     ("hidden_size", "encoder_num_attention_heads"),
 )
@@ -169,7 +169,7 @@ def head_dim(text_config: TextConfig, kind: str, override: int | None) -> int:
         raise NotReadError(f"{text_config.key_path('use_mla')} {text}")
     name, width = ("head_dim=", override) if override is not None else _width(text_config, kind)
     if width is None:
-        names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *WIDTHS[:2]))
+        names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *WIDTHS[:3:2]))
         raise NotReadError(
             f"{text_config.key_path('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
         )

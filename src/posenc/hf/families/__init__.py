@@ -134,6 +134,8 @@ def completed(record: Family, known: Mapping[str, Any]) -> Family:
     if "window" in known and layers.window.size is None:
         changes["layers"] = replace(layers, window=replace(layers.window, size=known["window"]))
     of_class = {key: known[key] for key in ("top_k", "softcap") if getattr(attention, key) == 0 and key in known}
+    if "scale_number" in known:
+        of_class["scale_number"] = known["scale_number"]
     if of_class:
         changes["attention"] = replace(attention, **of_class)
     if record.schemes:

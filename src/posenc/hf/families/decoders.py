@@ -29,7 +29,7 @@ from posenc.hf.families.family import (
 
 DECODERS: dict[str, Family] = {
     (
-        "apertus arcee bitnet dbrx diffllama dots1 falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 "
+        "apertus arcee bitnet dbrx diffllama falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 "
         "olmoe qwen2_moe qwen3_moe seed_oss"
     ): Family(RotationRules()),
     "axk1 deepseek_v3 glm4_moe_lite youtu": Family(RotationRules(layout="interleaved", latent=True, layout_key=True)),
@@ -56,7 +56,7 @@ DECODERS: dict[str, Family] = {
     ),
     "gemma4_text gemma4_unified_text": Family(
         RotationRules(nested=True, full_head_dim=512),
-        layers=LayerPattern((*5 * (SLIDING,), FULL), last_full=True),
+        layers=LayerPattern((*5 * (SLIDING,), FULL), last_full="always"),
         attention=Attention(bidirectional_if="all", scale="one"),
     ),
     "glm glm4": Family(RotationRules(layout="interleaved", default_share=True)),
@@ -130,6 +130,10 @@ DECODERS: dict[str, Family] = {
         ),
         attention=Attention(sinks=("all",), top_k=0),
         not_compared="keys are the values too, rotated and rotated back; and queries attend to compressed tokens",
+    ),
+    "dots1": Family(
+        RotationRules(),
+        layers=LayerPattern(sliding_from_key="max_window_layers", sliding_from=62, window=Window(4096)),
     ),
     "flint": Family(
         RotationRules(unrotated_kinds=(FULL,), only_sliding=True),

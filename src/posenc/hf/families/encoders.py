@@ -65,7 +65,10 @@ ENCODERS: dict[str, Family] = {
     "embedding_gemma2_text": Family(
         RotationRules(nested=True, full_head_dim=512),
         layers=LayerPattern(
-            (*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", last_full=True, window=Window(sides="each")
+            (*5 * (SLIDING,), FULL),
+            period_key="sliding_window_pattern",
+            last_full="always",
+            window=Window(sides="each"),
         ),
         attention=Attention(direction="bidirectional", scale="one"),
     ),

@@ -127,7 +127,7 @@ class LayerPattern:
         cycle: kinds of layers, repeated, where the config lists none.
         period_key: config key that sets the cycle's length; its last layer (or its first) stays full.
         anchored_at_end: the cycle counts from the last layer, whose kind is the first of the cycle.
-        first_full, last_full: that layer is full whatever the cycle says.
+        first_full, last_full: that layer is full whatever the cycle says; the last one "always": whatever a list says.
         only_listed: without a list in the config the kinds of the layers are unknown.
         sliding_from_key, sliding_from: key and default of the first layer with a window (Qwen's
             ``max_window_layers``).
@@ -145,7 +145,7 @@ class LayerPattern:
     period_key: str = ""
     anchored_at_end: bool = False
     first_full: bool = False
-    last_full: bool = False
+    last_full: bool | Literal["always"] = False
     only_listed: bool = False
     sliding_from_key: str = ""
     sliding_from: int = 0
@@ -275,6 +275,7 @@ class RotationRules:
 
 Direction = Literal["", "causal", "bidirectional", "encoder-decoder", "none"]
 Scale = Literal["head", "attention_multiplier", "query_pre_attn_scalar", "one", "inverse", "half", "unknown"]
+SCALE_KEYS = ("attention_multiplier", "query_pre_attn_scalar")
 
 
 class Sizes(NamedTuple):
@@ -304,6 +305,7 @@ class Attention:
         bidirectional_if: value of ``use_bidirectional_attention`` that makes an encoder of a decoder, with half the
             window on each side.
         scale: of the softmax: by the width of a head or of half a head, by its inverse, one, or by a config key.
+        scale_number: of the config class where a config leaves that key out; None: the key has no default.
         softcap: default cap of the logits; None: the code has none, whatever the key says; 0: the config class's.
         sinks: kinds of layers with an attention sink, ("all",) for every one.
         sink_by_token: each token computes its sink by a projection; else one is learned a head.
@@ -320,6 +322,7 @@ class Attention:
     direction: Direction = "causal"
     bidirectional_if: str | bool | None = None
     scale: Scale = "head"
+    scale_number: float | None = None
     softcap: float | None = None
     sinks: tuple[str, ...] = ()
     sink_by_token: bool = False

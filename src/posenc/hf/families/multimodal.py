@@ -83,7 +83,7 @@ MULTIMODAL: dict[str, Family] = {
     "cosmos3_edge_text": Family(RotationRules(sections=(24, 20, 20), order="interleaved", rope_types=("default",))),
     "diffusion_gemma_text": Family(
         RotationRules(nested=True, full_head_dim=512),
-        layers=LayerPattern((*5 * (SLIDING,), FULL), last_full=True),
+        layers=LayerPattern((*5 * (SLIDING,), FULL), last_full="always"),
         attention=Attention(scale="one"),
     ),
     "dots3_note_text": Family(

@@ -7,7 +7,7 @@ const textPart = whole => {
   let inner = whole;
   const types = [whole.model_type];
   for (;;) {
-    const name = ["text_config", "llm_config", "language_config", "thinker_config"].find(
+    const name = ["vlm_config", "text_config", "llm_config", "language_config", "thinker_config"].find(
       key => isObject(inner[key]) && Object.keys(inner[key]).length,
     );
     if (name === undefined) return {config: inner, types: types.filter(Boolean)};
