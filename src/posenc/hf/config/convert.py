@@ -37,9 +37,8 @@ from posenc.hf.config.write import (
 )
 from posenc.hf.families import FAMILIES, RotationRules
 from posenc.hf.families.family import FULL
-from posenc.hf.json_text import REMOVED, edited
 from posenc.hf.limits import TOKENS
-from posenc.hf.sources.config_files import CONFIG, read_files, unified_diff, write_in_place, write_out
+from posenc.hf.sources.config_files import CONFIG, REMOVED, edited, read_files, unified_diff, write_in_place, write_out
 from posenc.hf.sources.load import Config, Source, dotted
 from posenc.input_files import naming
 
@@ -107,7 +106,7 @@ def convert_config(
     if check_flag("in_place", in_place) and out is not None:
         raise ValueError("out or in_place: give one of the two")
     files = read_files(source)
-    if files.is_gguf:
+    if files.gguf:
         raise ValueError(f"{files.model} is a GGUF file, whose keys have one spelling; a config.json is needed")
     if in_place or out is not None:
         files.check_writable(None if out is None else Path(out))

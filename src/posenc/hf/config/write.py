@@ -71,7 +71,7 @@ from posenc.hf.config.rotation import (
 )  # fmt: skip
 from posenc.hf.config.text_config import TextConfig, find_text_config, head_dim
 from posenc.hf.families.family import RotationRules
-from posenc.hf.json_text import REMOVED
+from posenc.hf.sources.config_files import REMOVED
 from posenc.hf.sources.load import Config
 
 Spelling = Literal["both", "v4", "v5"]
@@ -233,7 +233,7 @@ def check_spelling(spelling: object) -> Spelling:
 
 
 def changes_to(spelling: Spelling, text_config: TextConfig) -> dict[str, Any]:
-    """Keys of the text config to set, or to remove (`posenc.hf.json_text.REMOVED`), for a spelling.
+    """Keys of the text config to set, or to remove (`posenc.hf.sources.config_files.REMOVED`), for a spelling.
 
     Raises:
         NoOldFormError: for "v4" and "both", where version 4 has no keys for the rotation.

@@ -19,8 +19,7 @@ from posenc.hf.config.write import put
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
 from posenc.hf.findings import CONFIG, Finding
-from posenc.hf.json_text import REMOVED, edited
-from posenc.hf.sources.config_files import read_files, write_in_place, write_out
+from posenc.hf.sources.config_files import REMOVED, edited, read_files, write_in_place, write_out
 from posenc.hf.sources.load import Config, load
 
 if TYPE_CHECKING:

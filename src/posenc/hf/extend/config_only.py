@@ -4,10 +4,10 @@
     print(extend_config("Qwen/Qwen3-8B", 131072))                          # a diff, its cost, a line for each engine
     extend_config("my-model", 131072, out="my-model-128k")
 
-Only the RoPE block and the declared length are edited, in the file's own text (`posenc.hf.json_text`): every other key,
-the spelling of version 4 or 5 and the layout of the file stay, unless that spelling cannot say what is meant. A block
-of version 5 always carries rope_theta, without which transformers takes the family's default base. What is written is
-read again, by posenc and, where it is installed, by transformers.
+Only the RoPE block and the declared length are edited, in the file's own text (`posenc.hf.sources.config_files`): every
+other key, the spelling of version 4 or 5 and the layout of the file stay, unless it cannot say what is meant.
+A block of version 5 always carries rope_theta, without which transformers takes the family's default base. What is
+written is read again, by posenc and, where it is installed, by transformers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from posenc.arguments import check_flag, one_line, shown
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.findings import NotReadError
-from posenc.hf.json_text import edited
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.plan.plan import KeyPath, Plan, Refused, check_method, plan_extension, start_of
 from posenc.hf.serving.lines import Line, Serving, serving_lines
@@ -33,6 +32,7 @@ from posenc.hf.serving.table import spelling_of
 from posenc.hf.sources.config_files import (
     CONFIG,
     ConfigFiles,
+    edited,
     read_files,
     unified_diff,
     write_in_place,
@@ -180,7 +180,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     keys = {(*text_config.path, *path): new for path, new in plan.keys.items()}
     changed, texts, lengths = lengthened(files, keys, length, declared)
     every_note = [*plan.notes, *_notes(config, plan, files), *lengths]
-    changed_config = plan.after.config if files.is_gguf else json.loads(texts[CONFIG])
+    changed_config = plan.after.config if files.gguf else json.loads(texts[CONFIG])
     lines = serving_lines(Serving(plan.after, length, folder, gguf=files.gguf))
     return ConfigExtension(
         files.model, length, declared, plan, changed_config, changed, texts, unified_diff(files.texts, texts),

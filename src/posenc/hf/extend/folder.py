@@ -28,9 +28,8 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.config.write import check_meaning, without_rope
 from posenc.hf.extend.config_only import lengthened, misread_by_transformers
-from posenc.hf.json_text import REMOVED, edited
 from posenc.hf.serving.lines import Serving, serving_lines
-from posenc.hf.sources.config_files import CONFIG, TOKENIZER_JSON, copy_folder, read_files, write_texts
+from posenc.hf.sources.config_files import CONFIG, REMOVED, TOKENIZER_JSON, copy_folder, edited, read_files, write_texts
 from posenc.hf.sources.load import Config
 
 if TYPE_CHECKING:

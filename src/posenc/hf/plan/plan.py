@@ -37,10 +37,10 @@ from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, Ro
 from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig
 from posenc.hf.config.write import block_of, given_blocks, meaning, misread, put, to_longrope, version_5
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
-from posenc.hf.json_text import REMOVED
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.plan.documented import MSCALES, Documented, documented_block, documented_for
 from posenc.hf.rules.keys import misspelt
+from posenc.hf.sources.config_files import REMOVED
 from posenc.hf.sources.load import Config
 
 AUTO = "auto"

@@ -1,4 +1,8 @@
-"""The config files of a model: read as text, and written to a new folder or in place, without touching weights.
+"""The config files of a model: read as text, edited, and written to a new folder or in place, without the weights.
+
+An edit keeps what its author wrote: the order of keys, the spelling of numbers (1e-6 would become 1e-06) and of
+letters, the indentation. Published files are laid out as json.dumps does; a file that somebody laid out by hand gets
+that layout.
 
 A new folder made from a folder of weights is complete: files over `LINKED_FROM` bytes and weight files are hard links
 (symbolic links on another disk), so that nothing is copied twice; small files and JSON are copies, so that an editor
@@ -15,7 +19,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.limits import FILE_BYTES, is_count
@@ -37,6 +41,9 @@ LINKED_FROM = 2**20  # bytes
 _WEIGHTS = {".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx"}
 _HEAD = 4096  # bytes of tokenizer.json
 _LEFT = {".git", ".cache"}
+REMOVED = object()
+"""The value of a key that is to go."""
+_BEGIN = re.compile(r'\s*\{(\s*)(?:"(?:[^"\\]|\\.)*"\s*:(\s*))?')  # the spaces before and behind the first key
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class ConfigFiles:
         texts: by name, the text of each file that was read; empty for a GGUF file.
         folder: that has the files; None where the source is a mapping or one file.
         file: the source where it is one file.
-        gguf: path of a GGUF file, "" for any other source.
+        gguf: path of a GGUF file, which has no config.json; "" for any other source.
         of_the_hub: whether the files lie in the cache of the Hugging Face Hub.
     """
 
@@ -60,11 +67,6 @@ class ConfigFiles:
     file: Path | None = None
     gguf: str = ""
     of_the_hub: bool = False
-
-    @property
-    def is_gguf(self) -> bool:
-        """Whether the source is a GGUF file, which has no config.json."""
-        return bool(self.gguf)
 
     def side(self, name: str) -> Config:
         """The content of a file next to config.json; empty where there is none that holds an object."""
@@ -80,7 +82,7 @@ class ConfigFiles:
 
     def check_writable(self, out: Path | None) -> None:
         """Raise a ValueError where the files cannot be written, in place or to ``out``, before anything is computed."""
-        if self.is_gguf:
+        if self.gguf:
             raise ValueError(
                 f"{self.model} is a GGUF file, which has no config.json to write: serve it by the flags that are "
                 "printed without --out, or write a copy of it with other keys: posenc gguf SOURCE TARGET --rope BLOCK"
@@ -142,6 +144,49 @@ def read_files(source: Source) -> ConfigFiles:
     names = [name for name in (CONFIG, *SIDE_FILES) if (path / name).is_file()]
     texts = {name: read_text(path / name, FILE_BYTES) for name in names}
     return ConfigFiles(str(source), config, texts, folder=path, of_the_hub=hub_id(source) is not None)
+
+
+def edited(text: str, changes: Mapping[tuple[str, ...], Any]) -> str:
+    """The text of a JSON object with other values at some paths.
+
+    Args:
+        text: of the file; a byte order mark must be gone.
+        changes: by path, the new value, or `REMOVED`. A key that is missing is added behind the last key of its
+            object, and objects that are missing on the way to it are made.
+
+    Raises:
+        ValueError: for a path that leads through something else than an object, and for a text that holds none.
+
+    >>> edited('{"a": 1e-6, "b": {"c": 2}}', {("b", "c"): 3, ("d",): [1, 2]})
+    '{"a": 1e-6, "b": {"c": 3}, "d": [1, 2]}'
+    """
+    mark = "\0"  # before each number with a point or an exponent, which is carried as a text
+    while json.dumps(mark)[1:-1] in text:
+        mark += "\0"
+    content = json.loads(text, parse_float=lambda number: mark + number)
+    if not isinstance(content, dict):
+        raise ValueError("the text must hold a JSON object")
+    for (*outer, key), value in changes.items():
+        inside = content
+        for name in outer:
+            if not isinstance(inside.get(name), dict):
+                if value is REMOVED:
+                    break  # there is nothing to remove
+                if inside.get(name) is not None:
+                    raise ValueError(f"{name} must be an object to hold {key}")
+                inside[name] = {}
+            inside = inside[name]
+        else:
+            inside[key] = value
+            if value is REMOVED:
+                del inside[key]
+    begin = _BEGIN.match(text)
+    assert begin is not None
+    indent = (begin[1].rpartition("\n")[2] or "  ") if "\n" in begin[1] else None
+    separators = (",", ":") if indent is None and begin[2] == "" else None
+    result = json.dumps(content, indent=indent, separators=separators, ensure_ascii=text.isascii())
+    result = re.sub(rf'"{re.escape(json.dumps(mark)[1:-1])}([^"]*)"', r"\1", result)
+    return (result.replace("\n", "\r\n") if "\r\n" in text else result) + text[len(text.rstrip()) :]
 
 
 def write_out(files: ConfigFiles, texts: Mapping[str, str], out: Path) -> None:
