@@ -65,11 +65,11 @@ def _run_pair(options: Namespace) -> int:
     with naming(path):
         config = read_rope(local_source(path))
     if pair:
-        from posenc.hf.doctor.agreement import examine_agreement
+        from posenc.hf.doctor.pairs import examine_agreement
 
         report = examine_agreement(config, options.trainer, options.engine, str(path))
     else:
-        from posenc.hf.doctor.draft import examine_draft
+        from posenc.hf.doctor.pairs import examine_draft
 
         with naming(options.draft):
             draft = read_rope(local_source(options.draft))

@@ -10,8 +10,7 @@ import pytest
 
 import posenc_cli
 from posenc.hf import extend_config, read_rope
-from posenc.hf.doctor.agreement import AGREEING_TRAINERS, examine_agreement
-from posenc.hf.doctor.draft import examine_draft
+from posenc.hf.doctor.pairs import AGREEING_TRAINERS, examine_agreement, examine_draft
 from posenc.hf.serving.lines import ENGINES
 from tests.hf.extend.ten_models import PUBLISHED
 

@@ -21,7 +21,7 @@ from posenc.hf import extend_config, preset, read_rope
 from posenc.hf.config.rope_keys import keys_of
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.doctor.agreement import examine_agreement
+from posenc.hf.doctor.pairs import examine_agreement
 from posenc.hf.serving import lines
 from posenc.hf.serving.lines import (
     ENGINES,

@@ -5,12 +5,13 @@
     fix("my-model", "my-model-fixed")        # a copy with the corrected configuration
     print(compare("my-model", "my-merge"))   # what differs between two in their positions
 
-examine       chooses the checks, and lists what was not checked
+examine       reads a source, chooses the checks, and lists what was not checked
+weights       files damaged, truncated, missing; NaN and saved frequencies
 tensors       what transformers' loader says of a folder's tensors, and what it drops in silence;  loader asks it
-table_values  NaN and saved frequencies;  weight_files: damaged, truncated, missing
-file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
-side_files    limits of tokenizer, generation and sentence-transformers
+side_files    limits of tokenizer, generation and sentence-transformers, and other programs' files
+model_checks  a live model, its modules and its loss
 compare       two checkpoints or configurations
+pairs         a draft and its target, a trainer and an engine
 corrections   the keys that resolve a finding;  fixing: writes them, to a copy or beside a backup
 report        the findings of one source
 """

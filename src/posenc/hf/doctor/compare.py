@@ -3,8 +3,8 @@
     comparison = compare("my-model", "my-model-merged")    # folders, config.json files, GGUF files, dictionaries
     print(comparison)                                      # each difference with its layers; or "no drift in positions"
 
-The meaning is compared, not the text: rotation frequencies and gain of each layer at several lengths, windows, layers
-without rotation, temperature, sink, softmax scale, direction, tables of positions and the declared length. A block of
+The meaning is compared, not the text: each side gives a dictionary of facts for the model and one for each kind of
+layers, and what differs between them is drift; of rotations, frequencies and gain at several lengths. A block of
 version 4, the same of version 5 and the metadata of a GGUF file are then equal. Limits of tokenizer and generation are
 compared where both sides have the file.
 
@@ -15,21 +15,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc.arguments import one_line, shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
-from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import LayerFacts
 from posenc.hf.config.non_rotary import attached_names, is_posenc_config
-from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
+from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
-from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.side_files import limits_in
+from posenc.hf.doctor.weights import ADAPTER
 from posenc.hf.explanation.report import facts, ranges
 from posenc.hf.findings import CONFIG
 from posenc.hf.rules.case import has_remote_code
@@ -37,10 +35,14 @@ from posenc.hf.sources.load import Source, load
 from posenc.input_files import naming, printable
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
 
-ADAPTER = "adapter_config.json"
 Kind = Literal["drift", "limit"]
 _EXACT, _OTHER_PROGRAM = 1e-6, 1e-4  # of a frequency; GGUF has factors in float32
 _SHORT = 1024  # tokens at which frequencies that depend on the length are compared, next to the lengths of both sides
+_PARTS = ("vision_config", "audio_config")
+_OF_PARTS = ("image_size", "patch_size", "temporal_patch_size", "spatial_merge_size", "num_position_embeddings",
+             "max_position_embeddings", "max_source_positions", "rope_theta", "rope_parameters", "window_size",
+             "fullatt_block_indexes")  # fmt: skip
+Facts = dict[str, Any]  # by aspect what there is of it: words, a number, or None for nothing
 
 
 class Difference(NamedTuple):
@@ -117,14 +119,19 @@ class _Side(NamedTuple):
     Attributes:
         name: for readers.
         read: its configuration, parsed.
-        folder: where other files lie; None where there is no folder.
-        limits: of tokens in those files, by file and key.
+        limits: of tokens in the files next to it, by file and key.
     """
 
     name: str
     read: RopeConfig
-    folder: Path | None
-    limits: Mapping[str, Mapping[str, Any]] = {}
+    limits: Mapping[str, Mapping[str, int | None]] = {}
+
+    @property
+    def layers(self) -> list[tuple[LayerFacts, list[int]]]:
+        """What each kind of layers has, and the numbers of its layers; of a model of posenc the rotations alone."""
+        if not is_posenc_config(self.read.config):
+            return self.read.facts.kinds
+        return [(LayerFacts(kind, spec=rope, causal=None), []) for kind, rope in self.read.rotations.items()]
 
 
 def compare(a: Source, b: Source) -> Comparison:
@@ -142,142 +149,132 @@ def compare(a: Source, b: Source) -> Comparison:
         OSError: for files that cannot be read.
     """
     first, second = _side(a, "A"), _side(b, "B")
-    differences = [
-        *_on_layers(first, second),
-        *_on_model(first, second),
-        *_on_parts(first, second),
-        *_on_limits(first, second),
-    ]
+    differences = [*_on_layers(first, second)]
+    of_models = _differing(_of_model(first.read), _of_model(second.read))
+    differences += [Difference("drift", aspect, text) for aspect, text in of_models]
+    files, one_sided = first.limits.keys() & second.limits.keys(), first.limits.keys() ^ second.limits.keys()
+    for file in sorted(files):
+        of_limits = _differing(first.limits[file], second.limits[file])
+        differences += [Difference("limit", f"{file} {key}", text) for key, text in of_limits]
     compared = ["frequencies, gain, windows, temperature, sink, softmax scale and direction of each layer",
                 "tables of positions", "the declared length"]  # fmt: skip
-    files, one_sided = first.limits.keys() & second.limits.keys(), first.limits.keys() ^ second.limits.keys()
     not_compared = ["weight values", "names and shapes of tensors"]
     not_compared += [f"{file} (in one of the two)" for file in sorted(one_sided)]
     if has_remote_code(first.read.config) or has_remote_code(second.read.config):
         not_compared.append("code of a folder's own (auto_map)")
-    ordered = sorted(differences, key=lambda difference: difference.kind != "drift")
-    return Comparison(first.name, second.name, tuple(ordered), (*compared, *sorted(files)), tuple(not_compared))
+    return Comparison(first.name, second.name, tuple(differences), (*compared, *sorted(files)), tuple(not_compared))
 
 
 def _side(source: Source, letter: str) -> _Side:
-    path = Path(source) if isinstance(source, str | Path) else None
-    if path is None:
-        return _Side(f"configuration {letter}", read_rope(source), None)
+    if not isinstance(source, str | Path):
+        return _Side(f"configuration {letter}", read_rope(source))
+    path = folder = Path(source)
     with naming(path):
-        folder = path if path.is_dir() else None
-        if folder is not None and (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
-            folder = _base_of(folder)
-        return _Side(str(path), read_rope(folder or path), folder, {} if folder is None else limits_in(folder))
+        if (path / ADAPTER).is_file() and not (path / CONFIG).is_file():
+            base = load(path / ADAPTER).get("base_model_name_or_path")
+            if not isinstance(base, str) or not Path(base).is_dir():
+                raise ValueError(
+                    f"{path} holds a PEFT adapter and no {CONFIG}, and its base {base!r} is no local folder: compare "
+                    "the base, or the merged model"
+                )
+            folder = Path(base)
+        return _Side(str(path), read_rope(folder), limits_in(folder)[0] if folder.is_dir() else {})
 
 
-def _base_of(folder: Path) -> Path:
-    """The local folder of the model that an adapter belongs to."""
-    base = load(folder / ADAPTER).get("base_model_name_or_path")
-    if not isinstance(base, str) or not Path(base).is_dir():
-        raise ValueError(
-            f"{folder} holds a PEFT adapter and no {CONFIG}, and its base {base!r} is no local folder: compare the "
-            "base, or the merged model"
-        )
-    return Path(base)
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The aspects that both have and that differ, each with what is in A and in B."""
+    for aspect in (name for name in a if name in b):
+        left, right = a[aspect], b[aspect]
+        both = isinstance(left, float) and isinstance(right, float)
+        if left != right and not (both and math.isclose(left, right, rel_tol=_EXACT)):
+            words = (
+                "none" if value is None else f"{value:.6g}" if isinstance(value, float)
+                else f"{value:,}" if isinstance(value, int) else str(value)
+                for value in (left, right)
+            )  # fmt: skip
+            yield aspect, "{} in A, {} in B".format(*words)
+
+
+def _of_model(read: RopeConfig) -> Facts:
+    """The declared length, tables and buckets, attached encodings, and the towers of images and sound."""
+    own = is_posenc_config(read.config)
+    schemes = (
+        [str(item["text"]) for item in facts(read)["encodings"]] if own else [s.text for s in read.position_schemes]
+    )
+    attached = attached_names(read.config)
+    result: Facts = {
+        "declared length": read.facts.declared,
+        "position encoding": "; ".join(schemes) or None,
+        "attached encodings": attached and attached.words,
+    }
+    for name in _PARTS:
+        part = read.config.get(name)
+        if isinstance(part, dict):
+            result |= {f"{name}.{key}": None if part.get(key) is None else shown(part[key]) for key in _OF_PARTS}
+    return result
+
+
+def _of_layer(layer: LayerFacts) -> Facts:
+    """What a layer computes with, next to its rotation; what is not read is left out."""
+    window = None if layer.window is None else f"{layer.window:,} tokens"
+    ahead = f" and {layer.ahead:,} after" if layer.ahead else ""
+    result = {
+        "window": window and window + ahead,
+        "temperature": layer.temperature and layer.temperature.text,
+        "sink": layer.sink or None,
+        "softcap": layer.softcap,
+        "keys of the indexer": layer.index_topk,
+        "order of norm and rotation": "norm last" if layer.normed_after else "rotation last",
+    }
+    result |= {} if layer.causal is None else {"direction": "causal" if layer.causal else "bidirectional"}
+    return result | ({} if layer.scale is None else {"softmax scale": layer.scale})
 
 
 def _on_layers(a: _Side, b: _Side) -> Iterator[Difference]:
     """What the layers compute with, one difference for all layers that share it."""
-    if is_posenc_config(a.read.config) or is_posenc_config(b.read.config):
-        yield from _on_rotations_alone(a, b)
-        return
-    first, second = model_from_config(a.read), model_from_config(b.read)
-    numbered = bool(first.layers) and len(first.layers) == len(second.layers)
-    if first.layers and second.layers and not numbered:
-        yield Difference("drift", "layers", f"{len(first.layers)} in A, {len(second.layers)} in B")
-    layers_of: dict[tuple[str, str], list[int]] = {}  # numbers of the layers by what differs in them
-    cached: dict[tuple[int, int], list[tuple[str, str]]] = {}
-    for number, (in_a, in_b) in enumerate(_pairs(first, second)):
-        key = (id(in_a), id(in_b))
-        if key not in cached:
-            cached[key] = list(_on_layer(a, b, in_a, in_b))
-        for difference in cached[key]:
-            layers_of.setdefault(difference, []).append(number)
-    for (aspect, text), numbers in layers_of.items():
-        yield Difference("drift", aspect, text, tuple(numbers) if numbered else ())
-
-
-def _pairs(a: ModelFacts, b: ModelFacts) -> Iterator[tuple[LayerFacts, LayerFacts]]:
-    """The layers of both by number; where one does not number them or has more, the kinds of layers of both."""
-    if a.layers and len(a.layers) == len(b.layers):
-        yield from zip(a.layers, b.layers, strict=True)
-        return
-    for in_a in a.distinct_layers:
-        same = [in_b for in_b in b.distinct_layers if in_b.kind == in_a.kind]
-        for in_b in same or b.distinct_layers:
-            if in_a.attends == in_b.attends:
-                yield in_a, in_b
-
-
-_NOT_READ = "not read"
-_ASPECTS: dict[str, Callable[[LayerFacts], Any]] = {  # of a layer next to its rotation, None for none
-    "window": lambda layer: (
-        layer.window and f"{layer.window:,} tokens" + (f" and {layer.ahead:,} after" if layer.ahead else "")
-    ),
-    "temperature": lambda layer: layer.temperature and layer.temperature.text,
-    "sink": lambda layer: layer.sink or None,
-    "direction": lambda layer: {True: "causal", False: "bidirectional", None: _NOT_READ}[layer.causal],
-    "softcap": lambda layer: layer.softcap,
-    "keys of the indexer": lambda layer: layer.index_topk,
-    "order of norm and rotation": lambda layer: layer.normed_after,
-}
+    counts = [sum(len(numbers) for _, numbers in side.layers) for side in (a, b)]
+    numbered = counts[0] == counts[1] > 0
+    if not numbered and all(counts):
+        yield Difference("drift", "layers", f"{counts[0]} in A, {counts[1]} in B")
+    layers_of: dict[tuple[str, str], set[int]] = {}  # numbers of the layers by what differs in them
+    for in_a, of_a in a.layers:
+        same_kind = [(in_b, of_b) for in_b, of_b in b.layers if in_b.kind == in_a.kind]
+        for in_b, of_b in b.layers if numbered else same_kind or b.layers:
+            numbers = {*of_a} & {*of_b}
+            if numbers if numbered else in_a.attends == in_b.attends:
+                for difference in _on_layer(a, b, in_a, in_b):
+                    layers_of.setdefault(difference, set()).update(numbers)
+    for (aspect, text), of_all in layers_of.items():
+        yield Difference("drift", aspect, text, tuple(sorted(of_all)) if numbered else ())
 
 
 def _on_layer(a: _Side, b: _Side, in_a: LayerFacts, in_b: LayerFacts) -> Iterator[tuple[str, str]]:
-    if in_a.attends != in_b.attends:
-        yes, no = "attention", "no attention"
-        yield "attention", f"{yes if in_a.attends else no} in A, {yes if in_b.attends else no} in B"
+    if not (in_a.attends and in_b.attends):
+        yield from _differing(*({"attention": "attention" if c.attends else "no attention"} for c in (in_a, in_b)))
         return
-    yield from _on_rotation(a, b, in_a.spec, in_b.spec)
-    for aspect, words in _ASPECTS.items():
-        left, right = words(in_a), words(in_b)
-        if left != right and _NOT_READ not in (left, right):
-            yield aspect, f"{'none' if left is None else left} in A, {'none' if right is None else right} in B"
-    if in_a.scale is not None and in_b.scale is not None and not math.isclose(in_a.scale, in_b.scale, rel_tol=_EXACT):
-        yield "softmax scale", f"{in_a.scale:.6g} in A, {in_b.scale:.6g} in B"
-
-
-def _on_rotations_alone(a: _Side, b: _Side) -> Iterator[Difference]:
-    """The rotations and encodings of models of posenc, whose layers have a schedule."""
-    for kind in dict.fromkeys([*a.read.rotations, *b.read.rotations]):
-        for aspect, text in _on_rotation(a, b, a.read.rotations.get(kind), b.read.rotations.get(kind)):
-            yield Difference("drift", aspect, text)
-    texts = [[str(item["text"]) for item in facts(side.read)["encodings"]] for side in (a, b)]
-    for left, right in zip_longest(*texts, fillvalue="none"):
-        if left != right:
-            yield Difference("drift", "encoding", f"{left} in A, {right} in B")
-
-
-def _on_rotation(a: _Side, b: _Side, in_a: Rotation | None, in_b: Rotation | None) -> Iterator[tuple[str, str]]:
-    if in_a is None or in_b is None:
-        if in_a is not in_b:
-            yield "rotation", f"{_words(in_a)} in A, {_words(in_b)} in B"
-        return
-    first, second = text_rope(in_a), text_rope(in_b)
-    if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
-        left, right = (f"{rope.rotary_dim} of {rope.head_dim} channels" for rope in (first, second))
-        yield "rotation", f"{left} in A, {right} in B"
-        return
-    text = _on_frequencies(a, b, first, second)
-    if text:
-        yield "rotation", text
-    if (
-        a.read.facts.program == b.read.facts.program and first.layout != second.layout
-    ):  # llama.cpp's converter reorders the weights
-        yield "layout", f"{first.layout} in A, {second.layout} in B"
-    if _axes(in_a) != _axes(in_b):
-        yield "axes of M-RoPE", f"{_axes(in_a) or 'one position'} in A, {_axes(in_b) or 'one position'} in B"
+    if in_a.spec is None or in_b.spec is None:
+        yield from _differing(*({"rotation": _words(layer.spec)} for layer in (in_a, in_b)))
+    else:
+        text = _on_frequencies(a, b, text_rope(in_a.spec), text_rope(in_b.spec))
+        if text:
+            yield "rotation", text
+        axes = [
+            f"{list(spec.sections)} {order_of(spec)}" if isinstance(spec, MRoPESpec) else "one position"
+            for spec in (in_a.spec, in_b.spec)
+        ]
+        yield from _differing({"axes of M-RoPE": axes[0]}, {"axes of M-RoPE": axes[1]})
+        if a.read.facts.program == b.read.facts.program:  # llama.cpp's converter reorders the weights
+            yield from _differing(*({"layout": text_rope(spec).layout} for spec in (in_a.spec, in_b.spec)))
+    yield from _differing(_of_layer(in_a), _of_layer(in_b))
 
 
 def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
     """How the frequencies and gains of two rotations differ, at the lengths of either side; "" if they agree."""
-    tolerance = _OTHER_PROGRAM if a.read.facts.program or b.read.facts.program else _EXACT
-    lengths = {_SHORT}
+    channels = [f"{rope.rotary_dim} of {rope.head_dim} channels" for rope in (in_a, in_b)]
+    if channels[0] != channels[1]:
+        return f"{channels[0]} in A, {channels[1]} in B"
+    of_programs = {a.read.facts.program, b.read.facts.program}
+    tolerance, lengths = _OTHER_PROGRAM if any(of_programs) else _EXACT, {_SHORT}
     if in_a.length_dependent or in_b.length_dependent:
         for side, rope in ((a, in_a), (b, in_b)):
             lengths |= {n for n in (side.read.facts.trained(rope), side.read.facts.reachable(rope)) if n is not None}
@@ -296,7 +293,7 @@ def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
         if in_a.scaling is not None and in_b.scaling is None:  # A is before a step, B after it
             text += "; the scaling is missing in B"
         steps = [*steps_of(in_a.scaling), *steps_of(in_b.scaling)]
-        if a.read.facts.program != b.read.facts.program and not all(getattr(step, "truncate", True) for step in steps):
+        if len(of_programs) > 1 and not all(getattr(step, "truncate", True) for step in steps):
             text += "; GGUF has no key for truncate: llama.cpp rounds the bounds of YaRN's ramp"
         return text
     return ""
@@ -304,10 +301,8 @@ def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
 
 def _ratio(theta: float, in_b: float) -> float:
     """How many times the larger of two frequencies is the smaller; infinite where one pair does not rotate."""
-    if theta == in_b:
-        return 1.0
     smaller, larger = sorted((theta, in_b))
-    return larger / smaller if smaller > 0 else math.inf
+    return 1.0 if smaller == larger else larger / smaller if smaller > 0 else math.inf
 
 
 def _words(rope: Rotation | None) -> str:
@@ -315,50 +310,3 @@ def _words(rope: Rotation | None) -> str:
         return "no rotation"
     text = text_rope(rope)
     return f"base {text.base:g}, {'no scaling' if text.scaling is None else one_line(text.scaling)}"
-
-
-def _axes(rope: Rotation) -> str:
-    return f"{list(rope.sections)} {order_of(rope)}" if isinstance(rope, MRoPESpec) else ""
-
-
-def _on_model(a: _Side, b: _Side) -> Iterator[Difference]:
-    """The declared length, tables and buckets, and attached encodings."""
-    lengths = [max_length(side.read.text_config) for side in (a, b)]
-    if lengths[0] != lengths[1]:
-        left, right = (f"{length:,} tokens" if length is not None else "none" for length in lengths)
-        yield Difference("drift", "declared length", f"{left} in A, {right} in B")
-    schemes = [[scheme.text for scheme in side.read.position_schemes] for side in (a, b)]
-    for in_a, in_b in zip_longest(*schemes, fillvalue="none"):
-        if in_a != in_b:
-            yield Difference("drift", "position encoding", f"{in_a} in A, {in_b} in B")
-    attached = [attached_names(side.read.config) for side in (a, b)]
-    if attached[0] != attached[1]:
-        left, right = ("none" if names is None else names.words for names in attached)
-        yield Difference("drift", "attached encodings", f"{left} in A, {right} in B")
-
-
-_PARTS = ("vision_config", "audio_config")
-_OF_PARTS = ("image_size", "patch_size", "temporal_patch_size", "spatial_merge_size", "num_position_embeddings",
-             "max_position_embeddings", "max_source_positions", "rope_theta", "rope_parameters", "window_size",
-             "fullatt_block_indexes")  # fmt: skip
-
-
-def _on_parts(a: _Side, b: _Side) -> Iterator[Difference]:
-    """Keys of the positions in the towers of images and sound, whose values are compared as they stand."""
-    for name in _PARTS:
-        first, second = a.read.config.get(name), b.read.config.get(name)
-        if not isinstance(first, dict) or not isinstance(second, dict):
-            continue
-        for key in _OF_PARTS:
-            if first.get(key) != second.get(key):
-                text = f"{shown(first.get(key))} in A, {shown(second.get(key))} in B"
-                yield Difference("drift", f"{name}.{key}", text)
-
-
-def _on_limits(a: _Side, b: _Side) -> Iterator[Difference]:
-    for file in a.limits.keys() & b.limits.keys():
-        for key in dict.fromkeys([*a.limits[file], *b.limits[file]]):
-            left, right = a.limits[file].get(key), b.limits[file].get(key)
-            if left != right:
-                words = ["none" if value is None else f"{value:,}" for value in (left, right)]
-                yield Difference("limit", f"{file} {key}", f"{words[0]} in A, {words[1]} in B")

@@ -1,29 +1,41 @@
-"""Examines a checkpoint, a model or a configuration: chooses the checks, and lists what was not checked."""
+"""Examines a checkpoint, a model or a configuration: reads it, chooses the checks, and lists what was not checked."""
 
 from __future__ import annotations
 
+import copy
+import difflib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
-from posenc.hf.doctor.report import Report, report_of
-from posenc.hf.doctor.side_files import SIDE_FILES
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_keys import RULES
+from posenc.hf.doctor.corrections import correction_of, text_path
+from posenc.hf.doctor.report import NOT_READ, Report, report_of
+from posenc.hf.doctor.side_files import PARAMS, SIDE_FILES, on_side_files
 from posenc.hf.doctor.tensors import TensorReport, on_weights
-from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
-from posenc.hf.findings import CONFIG, Finding
+from posenc.hf.doctor.weights import ADAPTER, Weights, on_adapter, on_weight_files
+from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.rules.case import has_remote_code
 from posenc.hf.sources.load import Config, Source, Translated, load, translate
+from posenc.input_files import UnreadableFileError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MOST = 4096  # default number of tokens that the loss is measured on
+# Findings that the numbers of a file decide by themselves or by published models, whichever code reads them.
+_DECIDED_BY_NUMBERS = {
+    "original-length-not-below", "factor-lists-swapped", "original-length-declared", "mscale-missing", "mscale-alone",
+    "short-factors-differ", "share-lost",
+}  # fmt: skip
+_LIKENESS = 0.8  # of two names of one key, by difflib's ratio
 
 
 def examine(
@@ -57,43 +69,109 @@ def examine(
     check_flag("weights", weights)
     check_flag("trust_remote_code", trust_remote_code)
     check_whole("most", most, least=128, most=TOKENS)
-    if _is_model(source):
+    torch = sys.modules.get("torch")  # a model is there only where torch is loaded: a configuration needs none
+    if torch is not None and isinstance(source, torch.nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
     source = cast("Source", source)
     path = Path(source) if isinstance(source, str | Path) else None
     name = "configuration" if isinstance(source, Mapping) else str(path or type(source).__name__)
     folder = path if path is not None and path.is_dir() else None
+    gguf = path if folder is None and path is not None and path.suffix == ".gguf" else None
     if folder is not None and (folder / ADAPTER).is_file() and not (folder / CONFIG).exists():
         return _of_adapter(folder)
     config = load(source)
     read, findings = read_or_finding(config)
-    tensors = None if folder is None else on_weights(folder, config, read)
-    if folder is None and path is not None and path.suffix == ".gguf":
-        findings = [_for_gguf(finding, _form_of(path), path) for finding in findings]
-    checked, not_checked = coverage(path, config, read is not None, tensors, weights=weights)
-    if folder is not None and read is not None:
-        findings += on_folder(folder, read)
-    findings += [] if tensors is None else tensors.findings
-    if weights and (path is None or (folder is None and path.suffix != ".gguf")):
+    tensors = None
+    if folder is not None:
+        tensors = on_weights(folder, config, read)
+        findings += [] if read is None else on_side_files(folder, read)
+        findings += tensors.findings
+    measured = folder or gguf
+    if weights and measured is None:
         raise ValueError(f"weights: a folder or a GGUF file with a model is needed, got {shown(name)}")
-    if weights and read is not None and path is not None:
-        findings += (
-            _of_gguf(path, text, tokenizer, most) if folder is None
-            else _of_weights(folder, text, tokenizer, most, trust_remote_code)
-        )  # fmt: skip
+    if weights and read is not None and measured is not None:
+        findings += _of_weights(measured, read, text, tokenizer, most, trust_remote_code)
+    if gguf is not None:
+        findings = [_for_gguf(finding, _form_of(config), gguf) for finding in findings]
+    checked, not_checked = _coverage(path, config, read is not None, tensors, weights=weights)
     count = None if read is None else read.text_config.get("num_hidden_layers")
     layers = f"{count} layer{'' if count == 1 else 's'}" if is_count(count) else ""
     subject = ", ".join(filter(None, ("" if read is None else read.model_type, layers)))
     return report_of(name, findings, checked, not_checked, subject)
 
 
-def _is_model(source: Source | nn.Module) -> TypeGuard[nn.Module]:
-    """Whether a source is a module of torch, which then is loaded already: a configuration needs no torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(source, torch.nn.Module)
+def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
+    """A configuration, parsed, and the findings on it; None where it cannot be parsed.
+
+    Raises:
+        UnreadableFileError: for a file that is no configuration at all.
+        OSError: for a file that cannot be read.
+    """
+    config = load(source)
+    level: Level = "suspicion" if has_remote_code(config) else "fault"
+    try:
+        read = read_rope(config)
+    except NotReadError as error:
+        return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
+    except MalformedError as error:
+        return None, [
+            Finding(path.rpartition(".")[2], text, "malformed", level, _renamed(config, path, error), False,
+                    inside=error.inside)
+            for path, text in error.problems.items()
+        ]  # fmt: skip
+    except UnreadableFileError:
+        raise
+    except ValueError as error:
+        key, _, text = str(error).partition(" ")
+        return None, [Finding(key, text, "unreadable", level)]
+    return read, list(_on_config(read))
 
 
-def coverage(
+def _renamed(config: Config, path: str, error: MalformedError) -> Config | None:
+    """The block with an unknown key under the name that it resembles most; None where there is none or it helps not."""
+
+    def inner(part: Any, name: str) -> Any:
+        return part.get(name) if isinstance(part, dict) else None
+
+    *where, wrong = path.split(".")
+    result = copy.deepcopy(config)
+    block = reduce(inner, where, result)
+    if not where or not isinstance(block, dict) or wrong in RULES or wrong not in block:
+        return None
+    near = difflib.get_close_matches(wrong, RULES.keys() - block.keys(), n=1, cutoff=_LIKENESS)
+    renamed = {near[0] if near and key == wrong else key: value for key, value in block.items()}
+    block.clear()
+    block.update(renamed)
+    try:
+        read_rope(result)
+    except MalformedError as again:
+        if len(again.problems) >= len(error.problems):
+            return None
+    except ValueError:
+        return None
+    outer = len(error.inside.split(".")) if error.inside else 0
+    return {where[outer]: reduce(inner, where[: outer + 1], result)}
+
+
+def _on_config(read: RopeConfig) -> Iterator[Finding]:
+    """The findings on a configuration, each with its correction."""
+    remote = has_remote_code(read.config)
+    for finding in read.findings:
+        level: Level = finding.level
+        if remote and finding.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
+            level = "note"
+        keys, certain = (None, False) if level == "note" else correction_of(read, finding)
+        yield finding._replace(level=level, corrected=keys, certain=certain, inside=text_path(read))
+    if remote:
+        text = "names code in the folder, which was not read: it may use the keys in another way than transformers' "
+        text += "code of this model type, for which all findings hold"
+        yield Finding("auto_map", text, "remote-code", "note")
+    if "encodings" in (read.config.get("posenc") or {}):
+        text = "says that layers have other encodings: load the folder with posenc.hf.attach.load"
+        yield Finding("posenc", text, "encodings-attached", "note")
+
+
+def _coverage(
     path: Path | None, config: Config, is_read: bool, tensors: TensorReport | None, *, weights: bool
 ) -> tuple[list[str], list[str]]:
     """What an examination of files checks and what it does not, in words for a report.
@@ -110,19 +188,18 @@ def coverage(
         file = CONFIG
     checked = [f"{file} ({len(config)} keys)"]
     not_checked = [] if is_read else ["the rotation, which is not read"]
-    if path is not None and path.is_dir():
-        files = [name for name in (*SIDE_FILES, PARAMS) if (path / name).is_file()]
-        checked += [name if name == PARAMS else f"lengths in {name}" for name in files if name != file]
+    is_gguf = path is not None and path.suffix == ".gguf"
     if tensors is None:
-        is_gguf = path is not None and path.suffix == ".gguf"
         why = "which llama.cpp compares with the keys itself" if is_gguf else "since a configuration alone was given"
         not_checked.append(f"tensors, {why}")
-    else:
+    elif path is not None:
+        files = [name for name in (*SIDE_FILES, PARAMS) if (path / name).is_file() and name != file]
+        checked += [name if name == PARAMS else f"lengths in {name}" for name in files]
         checked += tensors.checked
         not_checked += tensors.not_checked
     if weights:
         checked.append("the loss by length and under other rotations")
-    elif path is not None and (path.is_dir() or path.suffix == ".gguf"):
+    elif tensors is not None or is_gguf:
         not_checked.append("weight values (--weights)")
     if has_remote_code(config):
         not_checked.append("code of the folder's own (auto_map)")
@@ -131,61 +208,50 @@ def coverage(
 
 def _of_adapter(folder: Path) -> Report:
     """A report on the files of an adapter, whose positions the base decides."""
-    adapter = Weights(folder)
-    findings = [*on_weight_files(folder, adapter), *on_adapter(folder)]
+    findings = [*on_weight_files(folder, Weights(folder)), *on_adapter(folder)]
     not_checked = ["positions, which the base's config decides: examine the base, or the merged model"]
     return report_of(str(folder), findings, [ADAPTER, "weight files are whole"], not_checked)
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
-    from posenc.hf.doctor.model_checks import config_of, on_model
+    from posenc.hf.doctor.model_checks import config_of, on_loss, on_model
 
-    read, findings = read_or_finding(config_of(model))
+    config = config_of(model)
+    read, findings = read_or_finding(config)
     findings += on_model(model)
-    if weights:
-        from posenc.evaluation.likelihood import tokens_of_text
-        from posenc.hf.doctor.model_checks import on_loss
-
-        if read is None:
-            raise ValueError(
-                "weights: the configuration of this model cannot be read; examine it without weights first"
-            )
-        findings += on_loss(model, read, tokens_of_text(text, tokenizer), most)
-    checked = [f"configuration ({len(config_of(model))} keys)", "rotary modules, scales, windows, attention function"]
+    if weights and read is None:
+        raise ValueError("weights: the configuration of this model cannot be read; examine it without weights first")
+    if weights and read is not None:
+        findings += on_loss(model, read, text, tokenizer, most)
+    checked = [f"configuration ({len(config)} keys)", "rotary modules, scales, windows, attention function"]
     checked += ["the loss by length and under other rotations"] if weights else []
     not_checked = ["names and shapes of tensors", *([] if weights else ["weight values (weights=True)"])]
     return report_of(type(model).__name__, findings, checked, not_checked)
 
 
 def _of_weights(
-    folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
+    path: Path, read: RopeConfig, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
-    """Findings on the live model of a folder."""
+    """Findings on the live model of a folder or a GGUF file: on modules, on the loss by length and other rotations."""
     import torch
 
-    from posenc.hf.attach.loading import load_model
-    from posenc.hf.doctor.model_checks import load_tokenizer
+    from posenc.hf.attach.loading import load_causal_lm, load_model, tokenizer_in
+    from posenc.hf.doctor.model_checks import config_of, on_loss, on_model
 
-    if tokenizer is None and not isinstance(text, torch.Tensor):  # before weights, which take longer
-        tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
-    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code, complete=False)
-    return _model_findings(model, folder, text, tokenizer, most)
-
-
-def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
-    """Findings on the model of a GGUF file, dequantized and in transformers' order of channels."""
-    from posenc.hf.attach.loading import load_causal_lm
-    from posenc.hf.doctor.model_checks import config_of
-
-    model, own_tokenizer = load_causal_lm(file, dtype="float32")
-    findings = _model_findings(model, config_of(model), text, own_tokenizer if tokenizer is None else tokenizer, most)
-    return [_for_gguf(finding, _form_of(file), file) for finding in findings]
+    if path.is_file():  # of GGUF, dequantized and in transformers' order of channels
+        model, own = load_causal_lm(path, dtype="float32")
+        read, tokenizer = read_rope(config_of(model)), own if tokenizer is None else tokenizer
+    else:
+        if tokenizer is None and not isinstance(text, torch.Tensor):  # before weights, which take longer
+            tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code)
+        model = load_model(path, torch.float32, trust_remote_code=trust_remote_code, complete=False)
+    return [*on_model(model), *on_loss(model, read, text, tokenizer, most)]
 
 
-def _form_of(file: Path) -> Translated:
+def _form_of(config: Config) -> Translated:
     """The translation of a GGUF file; without names where its keys are not understood."""
     try:
-        return translate(load(file))
+        return translate(config)
     except ValueError:
         return Translated({})
 
@@ -198,19 +264,3 @@ def _for_gguf(finding: Finding, form: Translated, file: Path) -> Finding:
         text = f"{text}; for a corrected copy: {command}"
     key = form.in_source_words(finding.key)
     return finding._replace(key=key, text=text, corrected=None, certain=False, file=file.name)
-
-
-def _model_findings(
-    model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int
-) -> list[Finding]:
-    """Findings on modules, on the loss by length, and on the loss under other rotations."""
-    import torch
-
-    from posenc.evaluation.likelihood import tokens_of_text
-    from posenc.hf.doctor.model_checks import on_loss, on_model
-
-    read, _ = read_or_finding(source)
-    assert read is not None
-
-    with torch.no_grad():
-        return [*on_model(model), *on_loss(model, read, tokens_of_text(text, tokenizer), most)]

@@ -10,7 +10,6 @@ Source: transformers 5.23, masking_utils.py (an attention function without a mas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +18,11 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from posenc.arguments import shown
-from posenc.evaluation.likelihood import Windows, check_vocabulary, token_losses
+from posenc.evaluation.likelihood import Windows, check_vocabulary, token_losses, tokens_of_text
 from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.attach import attach, detach
 from posenc.hf.attach.attention_function import NAME, Attached
 from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
-from posenc.hf.attach.loading import tokenizer_in
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import built
 from posenc.hf.doctor.corrections import keys_for, single, text_path
@@ -111,13 +109,13 @@ def _on_buffers(model: nn.Module) -> Iterator[Finding]:
             if not bool(torch.isfinite(buffer).all()) or not bool(buffer.any()):
                 text = (
                     "is all zero or not finite: its memory was never initialised when the model left the meta device, "
+                    f"and no checkpoint has this buffer; {_REBUILD}"
                 )
-                text += f"and no checkpoint has this buffer; {_REBUILD}"
                 yield Finding(where, text, "frequencies-uninitialised", "fault")
             elif torch.finfo(buffer.dtype).bits < 32:
-                text = f"is of {buffer.dtype}, in which frequencies are rounded and angles at far positions are "
-                text += (
-                    "wrong: load with dtype=..., which does not cast them, instead of model.to(dtype) or model.half()"
+                text = (
+                    f"is of {buffer.dtype}, in which frequencies are rounded and angles at far positions are wrong: "
+                    "load with dtype=..., which does not cast them, instead of model.to(dtype) or model.half()"
                 )
                 yield Finding(where, text, "frequencies-rounded", "fault")
 
@@ -126,9 +124,7 @@ BASES = (1e4, 1e5, 1.5e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7)  # of released models
 _BETTER = 0.05  # nats a token that another rotation must gain to count, over some hundred tokens of one text
 
 
-def on_alternative_ropes(
-    model: nn.Module, read: RopeConfig, loss: Callable[[], float], now: float
-) -> Iterator[Finding]:
+def _on_other_rotations(model: nn.Module, read: RopeConfig, loss: Callable[[], float], now: float) -> Iterator[Finding]:
     """Findings where another base or layout gives a lower loss.
 
     Args:
@@ -176,47 +172,40 @@ def _loss_under(model: PreTrainedModel, rope: RoPESpec, loss: Callable[[], float
         detach(model)
 
 
-_WINDOWS = 2  # windows of the text
 _TAIL = 256  # tokens at the end of a window whose loss is measured
 _WORSE = 0.1  # nats a token by which the loss must rise with the context to count
 _LEAST = 32  # tokens of the shortest context
 
 
-def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a folder."""
-    try:
-        return tokenizer_in(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"weights: without a tokenizer text must be tokens: {error}") from error
-
-
-def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> Iterator[Finding]:
+def on_loss(
+    model: nn.Module, read: RopeConfig, text: str | Tensor | None, tokenizer: Any, most: int
+) -> Iterator[Finding]:
     """Findings on the loss of the same tokens at growing context lengths, and under other rotations.
 
     Args:
         model: a causal language model.
         read: its configuration.
-        tokens: a text, ``(tokens,)``.
+        text: a text, or its tokens ``(tokens,)``; None: the English of Python's own help.
+        tokenizer: for a text.
         most: tokens of the longest context.
     """
+    tokens = tokens_of_text(text, tokenizer)
     check_vocabulary(tokens, model)
     rope, declared = single(read), longest_of(read)
     trained = None if rope is None else read.facts.trained(rope)
     if declared is None:
-        yield Finding(
-            "max_position_embeddings", "is not given: no context length is declared", "loss-not-measured", "note"
-        )
+        yield Finding("max_position_embeddings", "is not given: no length is declared", "loss-not-measured", "note")
         return
     room = min(most, len(tokens))
     near, far = min(trained or declared, room), min(declared, room)
     lengths = sorted({max(_LEAST, length) for length in (near // 4, near, far)})
     if len(lengths) < 2 or lengths[-1] > room:
         raise ValueError(f"text: at least {2 * _LEAST} tokens are needed, got {len(tokens)}")
-    ends = {lengths[-1] + i * (len(tokens) - lengths[-1]) // max(1, _WINDOWS - 1) for i in range(_WINDOWS)}
-    windows = Windows(tokens, tuple(sorted(ends)), min(_TAIL, lengths[0] // 2))
-    losses = {length: loss_of(model, windows, length) for length in lengths}
+    windows = Windows(tokens, tuple(sorted({lengths[-1], len(tokens)})), min(_TAIL, lengths[0] // 2))
+    losses = {length: _loss_of(model, windows, length) for length in lengths}
     yield from _on_losses(losses, declared)
-    yield from on_alternative_ropes(model, read, lambda: loss_of(model, windows, lengths[0]), losses[lengths[0]])
+    shortest = lengths[0]
+    yield from _on_other_rotations(model, read, lambda: _loss_of(model, windows, shortest), losses[shortest])
 
 
 def _on_losses(losses: dict[int, float], declared: int) -> Iterator[Finding]:
@@ -236,7 +225,8 @@ def _on_losses(losses: dict[int, float], declared: int) -> Iterator[Finding]:
             return
 
 
-def loss_of(model: nn.Module, windows: Windows, length: int) -> float:
+@torch.no_grad()
+def _loss_of(model: nn.Module, windows: Windows, length: int) -> float:
     """The mean loss of the last tokens of windows of ``length`` tokens, in nats a token."""
     losses = [token_losses(model, windows.tokens[end - length : end], windows.last) for end in windows.ends]
     return float(torch.cat(losses).mean())

@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, layer_of
-from posenc.hf.doctor.table_values import on_saved_frequencies, on_values
-from posenc.hf.doctor.weight_files import Weights, on_adapter, on_weight_files
+from posenc.hf.doctor.weights import Weights, on_adapter, on_saved_frequencies, on_values, on_weight_files
 from posenc.hf.explanation.report import ranges
 from posenc.hf.families.position_schemes import SWITCHED_OFF, PositionScheme
 from posenc.hf.findings import Finding, Level
