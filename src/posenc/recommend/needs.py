@@ -222,7 +222,7 @@ def _slowest(config: RopeConfig) -> float | None:
 def kind_of(config: RopeConfig) -> str:
     """The kind of model, as far as a configuration says it."""
     causal = {layer.causal for layer in config.facts.distinct_layers if layer.attends}
-    names = {kind["kind"] for kind in schedule_facts(config)["kinds"]}
+    names = {kind["kind"] for kind in schedule_facts(config.facts)["kinds"]}
     root = config.config.get("model_type")
     if (known := _KINDS.get(config.model_type) or _KINDS.get(root if isinstance(root, str) else "")) is not None:
         return known

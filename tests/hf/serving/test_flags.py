@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import extend_config, preset, read_rope
-from posenc.hf.config.rope_keys import keys_of
+from posenc.hf.config.rope_keys import TYPES_OF
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.pairs import examine_agreement
@@ -153,7 +153,7 @@ def test_sglang_merges_so_that_every_key_of_the_file_is_said_anew() -> None:
             "rope_type",
             "rope_theta",
             "original_max_position_embeddings",
-            *keys_of(overrides["rope_type"], "sglang"),
+            *sum(TYPES_OF["sglang"][overrides["rope_type"]], ()),
         }
         block = {key: value for key, value in merged.items() if key in there}
         again = read_rope({**config.config, "rope_parameters": block}, convention="sglang").rope.spectrum()

@@ -76,6 +76,9 @@ class ModelFacts:
         rotations: the same, or others in their place.
         schemes: the encodings of a model without rotation; empty for a model that rotates, and for models of posenc.
         declared: tokens that the file says of the model; None where it does not say.
+        layer_kinds: the kind of each layer; empty where the file does not say.
+        layers_unread: what of these keys cannot be understood; "" where all can.
+        is_own: whether it is a model of posenc, whose encodings its config lists.
         program: whose form it was translated from; "" for Hugging Face's own.
         program_findings: what the translation found.
     """
@@ -88,13 +91,11 @@ class ModelFacts:
     rotations: Layers
     schemes: tuple[SchemeFacts, ...]
     declared: int | None
+    layer_kinds: list[str]
+    layers_unread: str = ""
+    is_own: bool = False
     program: str = ""
     program_findings: tuple[Finding, ...] = ()
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is a model of posenc, whose encodings its config lists."""
-        return is_posenc_config(self.config)
 
     def with_rotations(self, rotations: Layers) -> ModelFacts:
         """The same with other rotations."""
@@ -134,17 +135,14 @@ class ModelFacts:
     # Layers
 
     @cached_property
-    def layer_kinds(self) -> list[str]:
-        """The kind of each layer; empty where the file does not say."""
-        return layer_kinds(self.text)
-
-    @cached_property
     def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
         """Each kind of layers with the numbers of its layers from 0, none where the file does not tell them apart.
 
         Raises:
             ValueError: for a key of a window, a temperature or a layer that cannot be understood; it names the key.
         """
+        if self.layers_unread:
+            raise ValueError(self.layers_unread)
         if self.is_own:
             raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.schedule.Schedule")
         text = self.text
@@ -336,7 +334,7 @@ def read_facts(
         from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
 
         layers, length = posenc_layers(config), int(config.get("train_length", DEFAULTS["train_length"]))
-        return ModelFacts(config, reading, text, (), layers, layers, (), length, program, program_findings)
+        return ModelFacts(config, reading, text, (), layers, layers, (), length, [], is_own=True)
     blocks = tuple(find_rope_blocks(text))
     layers = {block.kind: rope_of(text, block, reading) for block in blocks}
     declared = max_length(text)
@@ -345,11 +343,14 @@ def read_facts(
     schemes = () if any(rope is not None for rope in layers.values()) else position_schemes(text, config)
     if not schemes:
         layer_types(text)
-    facts = ModelFacts(config, reading, text, blocks, layers, layers, schemes, declared, program, program_findings)
+    kinds, unread = list[str](), ""
     try:
-        kinds = facts.layer_kinds
-    except ValueError:
-        return facts
-    for kind in {*kinds} or {FULL}:
+        kinds = layer_kinds(text)
+    except ValueError as error:
+        unread = str(error)
+    for kind in {*kinds} or {FULL} if not unread else ():
         lacks_window(text, kind)
-    return facts
+    return ModelFacts(
+        config, reading, text, blocks, layers, layers, schemes, declared, kinds, unread,
+        program=program, program_findings=program_findings,
+    )  # fmt: skip

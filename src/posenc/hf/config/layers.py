@@ -254,11 +254,11 @@ def window_of(text_config: TextConfig, kind: str) -> tuple[int | None, int]:
     size = _window_size(text_config)
     if size is None or not (pattern.window.every_layer or kind in WINDOWED):
         return None, 0
-    if _made_bidirectional(text_config):  # half before a token and half after it
-        size = size // 2 + 1
-        return size, size - 1
-    if not (pattern.window.sides and attends_ahead(text_config)):
+    made_so = text_config.family.attention.bidirectional_if is not None
+    if not (pattern.window.sides or made_so) or not attends_ahead(text_config):
         return size, 0
+    if made_so:  # Gemma3TextConfig and Gemma4TextConfig: that many to each side, the token itself among them
+        return size // 2 + 1, size // 2
     return ((size + 1) // 2, size // 2) if pattern.window.sides == "shared" else (size + 1, size)
 
 
@@ -279,10 +279,17 @@ def lacks_window(text_config: TextConfig, kind: str) -> bool:
 
 
 def attends_ahead(text_config: TextConfig) -> bool:
-    """Whether tokens attend to those after them, as in encoders; ``is_decoder`` makes a decoder of an encoder."""
+    """Whether tokens attend to those after them, as in encoders.
+
+    ``is_decoder`` makes a decoder of an encoder, and ``use_bidirectional_attention`` an encoder of a decoder.
+    """
     direction = text_config.family.attention.direction
     encoder = direction == "bidirectional" and not flag_at(text_config, "is_decoder")
-    return encoder or direction == "encoder-decoder" or _made_bidirectional(text_config)
+    made_so = text_config.family.attention.bidirectional_if
+    return (
+        encoder or direction == "encoder-decoder"
+        or (made_so is not None and text_config.get("use_bidirectional_attention") == made_so)
+    )  # fmt: skip
 
 
 def is_causal(text_config: TextConfig) -> bool | None:
@@ -299,16 +306,6 @@ def is_causal(text_config: TextConfig) -> bool | None:
     named_so = isinstance(names, list) and any(str(name).endswith(_CAUSAL_CLASSES) for name in names)
     unknown = not (text_config.known or text_config.family.schemes)
     return True if decoder or (unknown and named_so) else None
-
-
-def _made_bidirectional(text_config: TextConfig) -> bool:
-    """Whether a key makes a bidirectional model of a family of decoders, as in EmbeddingGemma.
-
-    Source: transformers 5.23, Gemma3TextConfig and Gemma4TextConfig: the window is then ``sliding_window // 2 + 1``
-    tokens to each side, the token itself among them.
-    """
-    value = text_config.family.attention.bidirectional_if
-    return value is not None and text_config.get("use_bidirectional_attention") == value
 
 
 SOFTCAP = "attn_logit_softcapping"

@@ -106,14 +106,18 @@ ALIASES = {"su": "longrope", "mrope": "default"}
 ENGINES = ("vllm", "sglang")
 WITH_ALPHA = "dynamic with alpha"  # how a block is called here whose type is "dynamic", and that has alpha
 _DEEPSEEK = RopeType(("factor",), ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", *VLLM[:2]))
-_ENGINE_ALPHA = {WITH_ALPHA: RopeType(("alpha",), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"))}
 OF_ENGINES = {
     "ntk": RopeType(("factor",), ("mixed_b",)), "deepseek_yarn": _DEEPSEEK, "deepseek_llama_scaling": _DEEPSEEK,
 }  # fmt: skip
-_PLAIN = {**TYPES, **_ENGINE_ALPHA}
+_PLAIN = {
+    **TYPES,
+    "yarn": RopeType(("factor",), (*_YARN, *VLLM)),  # released files have them, and transformers only warns
+    WITH_ALPHA: RopeType(("alpha",), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")),
+}
 TYPES_OF = {  # by convention
-    "transformers": _PLAIN, "deepseek": _PLAIN, "vllm": {**_PLAIN, **OF_ENGINES},
-    "sglang": {**_PLAIN, "deepseek_yarn": _DEEPSEEK},
+    "transformers": _PLAIN, "deepseek": _PLAIN,
+    "vllm": {**_PLAIN, **OF_ENGINES, "dynamic": RopeType(("factor",), (TRAINED,))},
+    "sglang": {**_PLAIN, "deepseek_yarn": _DEEPSEEK, "yarn": RopeType(("factor",), (*_YARN, *VLLM[:2]))},
 }  # fmt: skip
 REFUSED = {
     "axial": "rotates by row and column of an image, each model in its own way, and is no RoPE of text: it is "
@@ -128,18 +132,6 @@ REFUSED_KEYS = {
     "video_rope": "deals out pairs of M-RoPE in an order of its own (Bailing), which no MRoPE can stand for",
     "mrope_interleaved_glm": "deals out pairs of M-RoPE in an order of its own (GLM), which no MRoPE can stand for",
 }
-
-
-def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
-    """All keys that a block of this type may hold in addition to the common and the preserved ones."""
-    required, optional = TYPES_OF[convention][rope_type]
-    extra = {("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,)}
-    if rope_type == "yarn" and convention != "sglang":
-        extra[convention, rope_type] = (
-            VLLM  # released files have them, and transformers passes over them with a warning
-        )
-    return required + optional + extra.get((convention, rope_type), ())
-
 
 _LONGEST_KEY = 100  # characters of a key that an error repeats
 _NAMED = 20  # unknown keys that are named one by one
@@ -159,7 +151,8 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     scaling_keys = [key for key in block if key not in FREE]
     if "rope_type" not in block and scaling_keys:
         return [Problem("rope_type", f"is missing, and without it {', '.join(scaling_keys[:_NAMED])} would be ignored")]
-    allowed = (*FREE, *keys_of(rope_type, convention))
+    required, optional = TYPES_OF[convention][rope_type]
+    allowed = (*FREE, *required, *optional)
     wrong = [
         Problem(key, f"must be {RULES[key].words}, found {shown(value)}")
         for key, value in block.items()
@@ -172,7 +165,7 @@ def problems(block: Block, pairs: int | None, convention: str) -> list[Problem]:
         wrong.append(Problem(unknown[_NAMED], text))
     wrong += [
         Problem(key, f"is missing; rope type {rope_type!r} needs {RULES[key].words}")
-        for key in TYPES_OF[convention][rope_type].required
+        for key in required
         if key not in block
     ]
     return wrong or list(_contradictions(block, pairs))
@@ -340,8 +333,9 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
             paths.sort(key=lambda path: path[-1] == "type")
         else:  # the block, but for an original length next to it
             paths.sort(key=lambda path: len(path) == 1, reverse=key == ORIGINAL)
-        values = [canonical(key, at(text_config, path)) for path in paths]
-        values = [value for value in values if value is not None]
+        values = [value for path in paths if (value := at(text_config, path)) is not None]
+        if key == "rope_type":
+            values = [canonical(value) for value in values]
         if values or not (key in RULES or key == "rope_type"):
             block[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
@@ -371,9 +365,9 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
     )
 
 
-def canonical(key: str, value: Any) -> Any:
-    """A value as it is read: another name of a rope type ("su") becomes the name that transformers has."""
-    return ALIASES.get(value, value) if key in ("rope_type", "type") and isinstance(value, str) else value
+def canonical(rope_type: Any) -> Any:
+    """A rope type as it is read: another name of it ("su") becomes the name that transformers has."""
+    return ALIASES.get(rope_type, rope_type) if isinstance(rope_type, str) else rope_type
 
 
 def at(config: Mapping[str, Any], path: Path) -> Any:
@@ -461,9 +455,10 @@ def _homes(text_config: TextConfig) -> list[str]:
 
 def _agree(new: Config, old: Config) -> bool:
     """Whether the blocks of versions 5 and 4 agree; version 4 has base and share outside its block."""
-    new_keys, old_keys = (
-        {"rope_type" if key == "type" else key: canonical(key, value) for key, value in b.items()} for b in (new, old)
-    )
+    new_keys, old_keys = dict(new), dict(old)
+    for block in (new_keys, old_keys):
+        for key in [key for key in block if key in ("type", "rope_type")]:
+            block["rope_type"] = canonical(block.pop(key))
     only_outside = set(new_keys) - set(old_keys) <= {"rope_theta", "partial_rotary_factor"}
     return only_outside and all(key in new_keys and new_keys[key] == value for key, value in old_keys.items())
 

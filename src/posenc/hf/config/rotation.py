@@ -128,7 +128,8 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
     """
     if rope_block.values is None:
         return None
-    rope_block = rope_block.without(reading.ignore)
+    if reading.ignore:
+        rope_block = rope_block.without(reading.ignore)
     head = head_dim(text_config, rope_block.kind, reading.head_dim)
     wrong = [*rope_block.conflicts, *_problems(rope_block, head, text_config.rotation.latent, reading.convention)]
     if wrong:
@@ -416,7 +417,7 @@ def with_sections(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes:
     )
 
 
-_LAST_DIGIT = 2.0**-53  # of float64, relative
+SLOWEST = 2.0**-53 / TOKENS  # radians a token: a slower pair stands still in any length, to float64's last digit
 _LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
 
 
@@ -456,12 +457,7 @@ def rotates_nothing(rotation: Rotation) -> bool:
     DroPE leaves such a rotation (examples/long_context/drope.py). Its gain may still scale the attention logits.
     """
     rope = text_rope(rotation)
-    return has_one_spectrum(rope) and not any(map(rotates, rope.spectrum().theta.tolist()))
-
-
-def rotates(frequency: float) -> bool:
-    """Whether a pair of this frequency, in radians a token, rotates within any length that a config may declare."""
-    return frequency * TOKENS > _LAST_DIGIT
+    return has_one_spectrum(rope) and all(frequency <= SLOWEST for frequency in rope.spectrum().theta.tolist())
 
 
 def has_one_spectrum(rope: RoPESpec, length: int | None = None) -> bool:

@@ -21,10 +21,10 @@ from posenc.frequencies.host import geometric, steps_of
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import LayerFacts, half_counts, window_of
-from posenc.hf.config.non_rotary import AttachedNames, SchemeFacts, attached_names, is_posenc_config
+from posenc.hf.config.non_rotary import AttachedNames, SchemeFacts, attached_names
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rope_keys import ALL
-from posenc.hf.config.rotation import AXES, Convention, Rotation, counts, order_of, rotates, rotates_nothing, text_rope
+from posenc.hf.config.rotation import AXES, SLOWEST, Convention, Rotation, counts, order_of, rotates_nothing, text_rope
 from posenc.hf.config.text_config import TextConfig, count_at, unrotated_width
 from posenc.hf.families.family import CHUNKED, CROSS, SLIDING
 from posenc.hf.limits import LAYERS
@@ -35,22 +35,22 @@ Facts = dict[str, Any]
 HALVES = ENCODER, DECODER = ("encoder", "decoder")
 
 
-def schedule_facts(config: RopeConfig) -> Facts:
+def schedule_facts(facts: ModelFacts) -> Facts:
     """Each kind of layers with its numbers and what it has, and the widths of latent attention."""
-    if is_posenc_config(config.config):
-        return {"kinds": [], "latent": None, "problem": None}
-    model = config.facts
+    nothing: Facts = {"kinds": [], "latent": None, "problem": None}
+    if facts.is_own:
+        return nothing
     try:
-        layers = model.kinds
+        layers = facts.kinds
     except ValueError as error:  # in a key that no rotation needs
-        return {"kinds": [], "latent": None, "problem": str(error)}
-    attached = attached_names(config.config)
+        return {**nothing, "problem": str(error)}
+    attached = attached_names(facts.config)
     kinds = [_description_of(layer, numbers) for layer, numbers in layers]
     if attached is not None:
         kinds = [part for kind in kinds for part in _parts(kind, attached)]
-    if model.text.family.attention.direction == "encoder-decoder":
-        kinds = _halves(model.text, kinds[:1])
-    return {"kinds": kinds, "latent": None if model.latent is None else model.latent._asdict(), "problem": None}
+    if facts.text.family.attention.direction == "encoder-decoder":
+        kinds = _halves(facts.text, kinds[:1])
+    return {**nothing, "kinds": kinds, "latent": None if facts.latent is None else facts.latent._asdict()}
 
 
 def _halves(text: TextConfig, kinds: list[Facts]) -> list[Facts]:
@@ -142,7 +142,17 @@ def has(kind: Facts, *, several: bool) -> list[str]:
     if kind["attached"] is not None:
         rotation = f"attached by posenc: {kind['attached']}"
     words = [f"{rotation} of base {kind['base']:g}" if several and kind["base"] else rotation]
-    words.append(_reach(kind))
+    window = "" if kind["window"] is None else f"window {kind['window']:,} tokens"
+    window += f" and {kind['ahead']:,} after it" if kind["ahead"] else ""
+    if kind["not_read"]:
+        words += [*([window] if window else []), f"not read: {kind['not_read']}"]
+    elif not window:
+        reach = {True: "attends to all tokens before it", False: "attends to all tokens, those after it too"}
+        words.append(reach.get(kind["causal"], "which tokens it attends to is not read"))
+    elif kind["kind"] == CHUNKED:
+        words.append(f"attends within its chunk of {kind['window']:,} tokens")
+    else:
+        words.append(window)
     if kind["temperature"] is not None:
         build = kind["temperature"]["posenc"]
         words.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
@@ -155,23 +165,6 @@ def has(kind: Facts, *, several: bool) -> list[str]:
     if kind["normed_after"] and kind["rotates"]:
         words.append("norms of queries and keys follow the rotation")
     return words
-
-
-def _reach(kind: Facts) -> str:
-    if kind["not_read"]:
-        window = "" if kind["window"] is None else f"{_window_words(kind)}, "
-        return f"{window}not read: {kind['not_read']}"
-    if kind["window"] is None:
-        reach = {True: "attends to all tokens before it", False: "attends to all tokens, those after it too"}
-        return reach.get(kind["causal"], "which tokens it attends to is not read")
-    if kind["kind"] == CHUNKED:
-        return f"attends within its chunk of {kind['window']:,} tokens"
-    return _window_words(kind)
-
-
-def _window_words(kind: Facts) -> str:
-    ahead = f" and {kind['ahead']:,} after it" if kind["ahead"] else ""
-    return f"window {kind['window']:,} tokens{ahead}"
 
 
 def ranges(numbers: list[int]) -> str:
@@ -253,14 +246,14 @@ def facts(config: RopeConfig) -> Facts:
     return Explanation(config).facts
 
 
-def _encodings(config: RopeConfig) -> list[Facts]:
+def _encodings(facts: ModelFacts) -> list[Facts]:
     """The encodings of a model without rotation, or of a model of posenc; each with the call that builds it."""
-    schemes = config.facts.schemes
-    if is_posenc_config(config.config):
+    schemes = facts.schemes
+    if facts.is_own:
         from posenc.hf.config.encoding_spec import describe_spec, posenc_specs  # the catalogue, and so torch
 
-        schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
-    attached = attached_names(config.config)
+        schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(facts.config))
+    attached = attached_names(facts.config)
     if attached is not None and "own" not in attached.words.split(" + "):  # learned tables are switched off then
         schemes = tuple(each._replace(text=f"{each.text}; not used with the attached encodings") for each in schemes)
     if attached is not None:
@@ -271,18 +264,18 @@ def _encodings(config: RopeConfig) -> list[Facts]:
     return [{"text": value.pop("text"), "posenc": value.pop("builds") or None, **value} for value in values]
 
 
-def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
+def _facts_of(facts: ModelFacts, kind: str, rotation: Rotation) -> Facts:
+    """What one kind of layers rotates by, in numbers."""
     rope = text_rope(rotation)
-    trained, longest = config.facts.trained(rope), config.facts.reachable(rope)
-    seen = _window(config.facts, kind)
+    trained, longest, seen = facts.trained(rope), facts.reachable(rope), _window(facts, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     theta, unscaled = spectrum.theta.tolist(), geometric(rope.rotary_dim, rope.base)
-    rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
+    rotating = [pair for pair, frequency in enumerate(theta) if frequency > SLOWEST]
     waves, scaled = ([2 * math.pi / of[pair] for pair in rotating] for of in (unscaled, theta))
-    gain, text_config = float(spectrum.gain), config.facts.text
-    unrotated = unrotated_width(text_config, kind) if text_config.rotation.latent else 0
+    gain = float(spectrum.gain)
+    unrotated = unrotated_width(facts.text, kind) if facts.text.rotation.latent else 0
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
@@ -302,7 +295,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "longest_length": longest,
         "gain": gain,
         "logit_factor": gain * gain,
-        "softmax_factor": config.facts.softmax_factor(rotation),
+        "softmax_factor": facts.softmax_factor(rotation),
         "length_dependent": rope.length_dependent,
     }
 
@@ -354,15 +347,15 @@ class Explanation:
         config = self.config
         if not isinstance(config, RopeConfig):
             raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
-        is_own = is_posenc_config(config.config)
-        rotations = config.rotations.items()
+        facts, is_own = config.facts, config.facts.is_own
+        rotations = facts.rotations.items()
         return {
-            "model_type": config.facts.text.model_type or None,
-            "layers": {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in rotations},
-            "encodings": _encodings(config),
-            "keys": {} if is_own else dict(config.facts.keys),
-            "parts_not_read": {} if is_own else dict(config.facts.parts_not_read),
-            "schedule": schedule_facts(config),
+            "model_type": facts.text.model_type or None,
+            "layers": {kind: None if rope is None else _facts_of(facts, kind, rope) for kind, rope in rotations},
+            "encodings": _encodings(facts),
+            "keys": {} if is_own else dict(facts.keys),
+            "parts_not_read": {} if is_own else dict(facts.parts_not_read),
+            "schedule": schedule_facts(facts),
             "findings": [finding.summary() for finding in config.findings],
         }
 
@@ -390,7 +383,7 @@ class Explanation:
         for kind, layer in known["layers"].items():
             lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
             lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
-        if is_posenc_config(self.config.config) and not known["encodings"]:
+        if self.config.facts.is_own and not known["encodings"]:
             lines += ["", "encoding     none (NoPE)"]
         for encoding in known["encodings"]:
             lines += ["", f"encoding     {encoding['text']}"]
@@ -479,21 +472,14 @@ def _axes(sections: Facts) -> list[str]:
 
 
 def _trained(layer: Facts) -> str:
-    length, unfinished, rotating = (
-        layer["trained_length"],
-        layer["pairs_without_full_rotation"],
-        layer["rotating_pairs"],
-    )
+    """The trained length, and how many pairs never complete a rotation within it or the window."""
+    length, window, unfinished = layer["trained_length"], layer["window"], layer["pairs_without_full_rotation"]
+    words, rotating = _tokens(length), layer["rotating_pairs"]
     if unfinished is None or not rotating:
-        return _tokens(length)
-    window_length = layer["window"]
-    window = (
-        ""
-        if window_length is None or (length or window_length) < window_length
-        else f" under a window of {_number(window_length)}"
-    )
-    share = f"{unfinished} of {rotating} pairs ({unfinished / rotating:.0%})"
-    return f"{_tokens(length)}{window}: {share} never complete a rotation"
+        return words
+    if window is not None and window <= (length or window):
+        words += f" under a window of {_number(window)}"
+    return f"{words}: {unfinished} of {rotating} pairs ({unfinished / rotating:.0%}) never complete a rotation"
 
 
 def _between(waves: dict[str, float] | None) -> str:

@@ -27,7 +27,8 @@ def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
     """
     if is_posenc_config(facts.config):
         return facts.program_findings
-    rope_blocks = [block.without(facts.reading.ignore) for block in facts.blocks]
+    ignore = facts.reading.ignore
+    rope_blocks = [block.without(ignore) if ignore else block for block in facts.blocks]
     findings = [finding for rule in (*keys.OF_CONFIGS, *layers.RULES) for finding in rule(facts)]
     for block in rope_blocks:
         rope = facts.as_read[block.kind]

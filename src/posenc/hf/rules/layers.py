@@ -25,12 +25,10 @@ def kinds_of_layers(facts: ModelFacts) -> Iterator[Finding]:
     Two orders and letters without a list: vllm-project/vllm-metal#676. A lost window: ggml-org/llama.cpp#26848.
     """
     text = facts.text
-    try:
-        kinds = facts.layer_kinds if text.known else []
-        facts.layer_kinds  # noqa: B018 - which names what cannot be understood
-    except ValueError as error:
+    kinds = facts.layer_kinds if text.known else []
+    if facts.layers_unread:
         level: Any = "suspicion" if text.known or is_non_rotary(text.family) else "note"
-        yield Finding("layer_types", f"cannot be read: {error}", "layers-unread", level)
+        yield Finding("layer_types", f"cannot be read: {facts.layers_unread}", "layers-unread", level)
         return
     pattern, listed = text.family.layers, layer_types(text) if text.known else []
     period = text.get(pattern.period_key) if pattern.period_key else None
@@ -63,9 +61,8 @@ def window_switch(facts: ModelFacts) -> Iterator[Finding]:
     text, switch = facts.text, facts.text.family.layers.window.switch
     if not switch or not text.known:
         return
-    try:
-        kinds = facts.layer_kinds
-    except ValueError:  # another rule says so
+    kinds = facts.layer_kinds
+    if facts.layers_unread:  # another rule says so
         return
     window, given = text.get("sliding_window"), "sliding_window" in text
     if is_count(window, TOKENS) and switch not in text and SLIDING not in kinds:

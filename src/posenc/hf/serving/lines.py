@@ -37,8 +37,7 @@ from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.non_rotary import attached_names
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.rope_keys import ALL, INTERLEAVED, PRESERVED, Block
-from posenc.hf.config.rope_keys import keys_of as keys_of_type
+from posenc.hf.config.rope_keys import ALL, INTERLEAVED, PRESERVED, TYPES_OF, Block
 from posenc.hf.config.rotation import LENGTH, SILENT, Convention, Rotation, equivalent, text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.config.write import block_of, extended_length, keys_of, share_of, to_longrope
@@ -507,7 +506,7 @@ def _with_resets(block: Block, old: Block) -> Block:
 
     SGLang merges an override into the file's block, so that a key which the override leaves out keeps its old value.
     """
-    read = keys_of_type(block["rope_type"], "sglang")
+    read = sum(TYPES_OF["sglang"][block["rope_type"]], ())
     resets = {key: SILENT.get(key) for key in read if key not in block and (key in SILENT or key in old)}
     return {**block, **resets}
 
