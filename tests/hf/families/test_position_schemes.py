@@ -135,7 +135,7 @@ def test_a_rotation_that_is_switched_on_or_stands_there() -> None:
 def test_a_model_without_a_rotation_takes_none() -> None:
     read = read_rope({"model_type": "bert"})
     with pytest.raises(ValueError, match=r"bert|layers"):
-        read.__class__({"all": RoPE(64)}, read.config).to_config()
+        read.with_rope({"all": RoPE(64)}).to_config()
 
 
 def test_an_unknown_model_is_not_told_to_turn() -> None:

@@ -17,7 +17,7 @@ from posenc.evaluation.log import MeasurementLog
 from posenc.evaluation.report import AS_IS, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach.loading import attach_to_folder, tokenizer_in
 from posenc.hf.attach.supported import config_dict
-from posenc.hf.config.facts import ModelFacts
+from posenc.hf.config.facts import read_facts
 from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, item_of, trained_by
 from posenc.hf.evaluate.methods import Method
 
@@ -47,7 +47,7 @@ def attach_and_measure(
     log, readings, evaluations = MeasurementLog(), list[Reading](), list[Evaluation]()
 
     def measure(model: nn.Module) -> None:
-        trained = trained_by(ModelFacts(config_dict(model.config))) or _LONGEST
+        trained = trained_by(read_facts(config_dict(model.config))) or _LONGEST
         length = min(_LONGEST, trained)
         last = max(1, length // 4)
         ends = windows_of(tokens, length, windows, last).ends
