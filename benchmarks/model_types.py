@@ -21,7 +21,7 @@ from posenc.hf.families import FILE, SIZES, written_records
 from posenc.hf.families.family import SCALE_KEYS, SLIDING, WINDOWED, Family
 
 _OF_NO_CODE = ("rope_theta", "type", "max_position_embeddings")  # next to the keys of a block
-_PLAIN_BASE = 10_000.0
+_PLAIN_BASE, _OTHER_BASE = 10_000.0, 12_345.0
 WRITTEN = {name: record for names, record in written_records() for name in names}
 
 
@@ -72,8 +72,10 @@ def of_rotation(name: str, config: Any, record: Family) -> dict[str, Any]:
     assert rotation is not None
     defaults: dict[str, Any] = {}
     block = at(config, "rope_parameters") or {}
-    if block.get("rope_theta") not in (None, _PLAIN_BASE):
-        defaults["base"] = block["rope_theta"]
+    base = block.get("rope_theta")
+    of_blocks = base_of(name, rope_parameters={"rope_type": "default"}) if base is not None else None
+    if (of_blocks or base) not in (None, _PLAIN_BASE):
+        defaults["base"] = of_blocks or base
     if rotation.latent:  # whose share is that of the part which rotates in the head
         block = {key: value for key, value in block.items() if key != "partial_rotary_factor"}
     if block.get("partial_rotary_factor") not in (None, 1.0):
@@ -82,12 +84,28 @@ def of_rotation(name: str, config: Any, record: Family) -> dict[str, Any]:
         defaults["block"] = block
     elif block.get("rope_type", "default") != "default":
         defaults["block"] = {key: value for key, value in block.items() if key not in _OF_NO_CODE}
+    if of_blocks not in (None, base):
+        defaults["block"] = {**defaults.get("block", {}), "rope_theta": base}
+    key = next((kind.theta_key for kind in rotation.kinds.values()), rotation.theta_key)
+    if not rotation.nested and base_of(name, **{key: _OTHER_BASE}) not in (None, _OTHER_BASE):
+        defaults["block_only"] = True
     width_key = "qk_rope_head_dim" if rotation.latent else rotation.head_key
     for key, path in (("head_dim", width_key), ("full_head_dim", "global_head_dim")):
         width = at(config, path)
         if width is not None and not is_quotient(name, path, width):
             defaults[key] = width
     return defaults
+
+
+def base_of(name: str, **keys: Any) -> float | None:
+    """The base that a model type's class makes of these keys; None where it takes them not, or has several."""
+    try:
+        block = at(CONFIG_MAPPING[name](**keys), "rope_parameters") or {}
+    except Exception:  # a class that asks for more
+        return None
+    blocks = [inner for inner in block.values() if isinstance(inner, dict)] or [block]
+    bases = [inner.get("rope_theta") for inner in blocks]
+    return next((base for base in bases if base == _OTHER_BASE), bases[0])
 
 
 def of_schemes(config: Any, record: Family) -> dict[str, Any]:

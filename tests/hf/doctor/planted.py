@@ -23,6 +23,10 @@ FACTORS: Config = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor"
 NEOX: Config = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 2048}
 GEMMA = preset("gemma-4")
 GEMMA_3: Config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 32768}
+MINISTRAL: Config = {
+    "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
 LAGUNA: Config = {"model_type": "laguna", "head_dim": 128, "max_position_embeddings": 131072, "sliding_window": 512}
 DEFAULT_ROPE: Config = {"rope_type": "default", "rope_theta": 1e4}
 
@@ -112,6 +116,20 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"sections-ignored"}, "M-RoPE in a Llama", llama({"type": "mrope", "mrope_section": [8, 12, 12]})),
     ({"base-of-sliding-ignored"}, "one base for two kinds of layers",
      {"model_type": "olmo3", "head_dim": 64, "rope_theta": 1e6, "max_position_embeddings": 4096}),
+    ({"base-of-sliding-ignored"}, "a flat block for two kinds with bases of their own",
+     {"model_type": "dots3_note_text", "hidden_size": 5120, "num_attention_heads": 128, "num_hidden_layers": 8,
+      "rope_theta": 8e7, "swa_rope_theta": 5e4, "max_position_embeddings": 131072, "rope_scaling": YARN}),
+    *(({"key-ignored"}, f"a base of {name} outside a block", {"model_type": name, **sizes, "rope_theta": 5e6})
+      for name, sizes in (
+        ("ministral3", {"head_dim": 128, "max_position_embeddings": 262144}),
+        ("mimo_v2_flash", {"head_dim": 192, "max_position_embeddings": 262144, "rope_theta": 5e6,
+                           "swa_rope_theta": 5e4}))),
+    ({"base-lost"}, "a block without the base that its class has in its own",
+     {"model_type": "ministral3", "head_dim": 128, "max_position_embeddings": 262144, "rope_parameters": MINISTRAL}),
+    ({"share-ignored"}, "a share next to the blocks of Gemma 4", {
+        "model_type": "gemma4_text", "partial_rotary_factor": 0.5, "max_position_embeddings": 131072,
+        "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                               "partial_rotary_factor": 0.25}, "sliding_attention": DEFAULT_ROPE}}),
     ({"key-ignored"}, "a share under a third name", {"model_type": "stablelm", "head_dim": 64, "rope_pct": 0.5}),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm

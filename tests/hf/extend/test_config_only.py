@@ -189,6 +189,22 @@ def test_yarn_under_latent_attention(config: dict[str, Any], scale: float | None
     assert misread_by_transformers(extension.config) == ""
 
 
+def test_yarn_under_latent_attention_whose_softmax_reads_no_key() -> None:
+    """Dots 3 Note: its class knows no mscale, so that the keys would only take YaRN's gain away."""
+    dots = {"model_type": "dots3_note_text", "hidden_size": 5120, "num_attention_heads": 128, "num_hidden_layers": 8,
+            "rope_theta": 8e7, "swa_rope_theta": 5e4, "max_position_embeddings": 131072}  # fmt: skip
+    extension = extend_config(dots, 524288)
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 131072}
+    assert extension.config["rope_parameters"] == {
+        "indexed_attention": {**yarn, "rope_theta": 8e7},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e4},
+    }  # fmt: skip
+    read = read_rope(extension.config)
+    assert read.softmax_factor("indexed_attention") == 1.0
+    assert not [finding for finding in read.findings if finding.alarms]
+    assert misread_by_transformers(extension.config) == ""
+
+
 def test_what_transformers_would_read_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "m", LLAMA)
     monkeypatch.setattr("posenc.hf.extend.config_only.misread_by_transformers", lambda config: "KeyError: 'factor'")

@@ -126,7 +126,8 @@ class ModelFacts:
 
     def softmax_factor(self, rotation: Rotation | None) -> float:
         """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
-        heeded = self.text.rotation.latent or self.reading.convention == "deepseek"
+        rules = self.text.rotation
+        heeded = (rules.latent and rules.yarn_in_softmax) or self.reading.convention == "deepseek"
         if rotation is None or not heeded:
             return 1.0
         steps = steps_of(text_rope(rotation).scaling)

@@ -143,7 +143,7 @@ def completed(record: Family, known: Mapping[str, Any]) -> Family:
     return replace(record, **changes)
 
 
-_OF_ROTATION = ("base", "share", "block", "head_dim", "full_head_dim")
+_OF_ROTATION = ("base", "share", "block", "block_only", "head_dim", "full_head_dim")
 
 
 def _of_scheme(scheme: PositionScheme, known: Mapping[str, Any]) -> PositionScheme:

@@ -209,8 +209,8 @@ class RotationRules:
         theta_key, share_key: names of base and share outside the block, in version 4 of transformers.
         default_share: whether the rope type "default" applies the share too (most families ignore it there).
         trailing: the last channels of a head are rotated, not the first.
-        latent: multi-head latent attention: ``qk_rope_head_dim`` channels are rotated, and the softmax scale has
-            YaRN's factor of ``mscale_all_dim``.
+        latent: multi-head latent attention: ``qk_rope_head_dim`` channels are rotated.
+        yarn_in_softmax: the softmax scale of latent attention has YaRN's factor of ``mscale_all_dim``.
         layout_key: ``rope_interleave`` decides the layout; null means half.
         rotates_if: a key, and the value without which no layer rotates.
         kinds: kinds of layers that a flat config spells side by side, or empty.
@@ -223,7 +223,8 @@ class RotationRules:
         bases_key: key of a list with the base of each layer, 0 for a layer that does not rotate.
         bases_choose: whether those numbers are bases; else they only say which layers rotate.
         unrotated_every: every so many layers one does not rotate, where the config does not say.
-        block: the block of a config that has none.
+        block: the block of a config that has none; with a base where that is another than of blocks without one.
+        block_only: the class reads no base outside a block: it takes its default block in the place of one.
         original: training length of a config that has none.
         dynamic_keys: of dynamic NTK outside a block; None: the family's code has no such keys.
         head_dim: default width of a head that rotates; None: ``hidden_size`` over the number of heads.
@@ -247,6 +248,7 @@ class RotationRules:
     default_share: bool = False
     trailing: bool = False
     latent: bool = False
+    yarn_in_softmax: bool = True
     layout_key: bool = False
     rotates_if: tuple[str, str | bool] | None = None
     kinds: Mapping[str, KindKeys] = field(default_factory=dict)
@@ -259,6 +261,7 @@ class RotationRules:
     bases_choose: bool = False
     unrotated_every: int | None = None
     block: Mapping[str, Any] | None = None
+    block_only: bool = False
     original: int | None = None
     dynamic_keys: DynamicKeys | None = None
     head_dim: int | None = None

@@ -90,6 +90,7 @@ MULTIMODAL: dict[str, Family] = {
         RotationRules(
             layout="interleaved",
             latent=True,
+            yarn_in_softmax=False,
             kinds={
                 INDEXED: KindKeys("rope_theta", 8e7, scaled=True),
                 SLIDING: KindKeys("swa_rope_theta", 5e4, scaled=True, prefix="swa_", head_dim=256, unrotated=192),

@@ -333,6 +333,7 @@ def _without_rotation(facts: ModelFacts) -> BlockChange:
 
 def _change_of(facts: ModelFacts, block: RopeBlock, length: int, method: str, original: int | None) -> BlockChange:
     values, text_config, declared = block.effective, facts.text, facts.declared
+    latent = text_config.rotation.latent and text_config.rotation.yarn_in_softmax
     if values.get("rope_type", _UNSCALED) != _UNSCALED:
         if declared is None:
             key = text_config.key_path(text_config.length_key)
@@ -341,7 +342,7 @@ def _change_of(facts: ModelFacts, block: RopeBlock, length: int, method: str, or
         if original is not None:
             reason = "original_length: the config has a scaling, whose block says from which length it counts"
             raise Refused("scaled already", reason, "leave --original-length out")
-        change = _grown_scaling(values, method, length, declared, latent=text_config.rotation.latent)
+        change = _grown_scaling(values, method, length, declared, latent=latent)
         recipe = documented_block(text_config.model_type, values)
         return replace(change, documented=recipe if recipe and recipe.factor(length) == change.factor else None)
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
@@ -351,7 +352,6 @@ def _change_of(facts: ModelFacts, block: RopeBlock, length: int, method: str, or
         raise Refused("length not declared", reason, "add --original-length TOKENS")
     if length <= start:
         raise ValueError(f"length must be more than the {start:,} tokens of the original length, got {length:,}")
-    latent = text_config.rotation.latent
     change = _new_scaling(method, length, start, recipe, MSCALES.get(text_config.model_type, 1.0) if latent else None)
     taken = text_config.rotation.rope_types
     return change if not taken or change.method in taken else _as_longrope(text_config, block, change, start, taken)

@@ -131,7 +131,8 @@ def gain_of_yarn(case: Case) -> Iterator[Finding]:
                 "vLLM and SGLang alike; every release that scales the gain has both keys"
             )
             yield Finding(key, text, "mscale-alone", "suspicion")
-        if latent and case.text.known and values.get("factor") != 1 and not all_dim and mscale in (None, 1):
+        heeded = latent and case.family.yarn_in_softmax and case.text.known
+        if heeded and values.get("factor") != 1 and not all_dim and mscale in (None, 1):
             text = (
                 "is missing: published models with latent attention and yarn have mscale and mscale_all_dim, and "
                 "without the second the softmax scale lacks YaRN's factor, while the gain acts on the rotated channels "

@@ -66,7 +66,8 @@ def share_ignored(case: Case) -> Iterator[Finding]:
     family, share, text_config = case.family, case.values.get("partial_rotary_factor", 1), case.text
     if not text_config.known or family.fixed:
         return
-    own = "partial_rotary_factor" in case.given and share != family.share  # a share of the record is always read
+    stands = "partial_rotary_factor" in case.given or text_config.get("partial_rotary_factor") is not None
+    own = stands and share != family.share  # a share of the record is always read
     if own and share != 1 and case.rope_type == "default" and not family.default_share and not family.latent:
         text = "is ignored by transformers in this family for rope type 'default'"
         yield Finding("partial_rotary_factor", text, "share-ignored", "fault")
@@ -83,8 +84,11 @@ def share_ignored(case: Case) -> Iterator[Finding]:
 
 
 def base_ignored(case: Case) -> Iterator[Finding]:
-    """Bases that transformers does not read: DBRX's as released, and one base for OLMo 3's two kinds of layers."""
-    base, inner = case.values["rope_theta"], case.text.get("attn_config")
+    """Bases that transformers does not read: DBRX's as released, and one base for OLMo 3's two kinds of layers.
+
+    Those that stand outside a block where the class has a default block (Ministral 3, MiMo-V2): its base counts then.
+    """
+    base, inner, family = case.values["rope_theta"], case.text.get("attn_config"), case.family
     released = inner.get("rope_theta") if case.text.model_type == "dbrx" and isinstance(inner, dict) else None
     if is_number(released, 1) and released != base:
         text = (
@@ -92,10 +96,20 @@ def base_ignored(case: Case) -> Iterator[Finding]:
             "(a fault of transformers, not of the file)"
         )
         yield Finding("attn_config.rope_theta", text, "base-ignored-by-transformers")
-    one_for_all = case.text.model_type == "olmo3" and case.block.kind != FULL and len(case.block.target) < 2
-    if one_for_all and base != case.family.base:
-        text = f"is for all layers; transformers 5.23 gives sliding ones {case.family.base:g}"
-        yield Finding("rope_theta", text, "base-of-sliding-ignored", "fault")
+    kind, flat = family.kinds.get(case.block.kind), any(case.text.get(name) for name in BLOCKS)
+    key = "rope_theta" if kind is None else kind.theta_key
+    default = (family.block or {}).get("rope_theta", family.base) if kind is None else kind.base
+    if family.block_only and not flat and is_number(case.text.get(key), 1) and base != default:
+        text = f"= {base:g} is ignored by transformers without a block in this family, which takes base {default:g}"
+        yield Finding(key, f"{text}: write it into rope_parameters", "key-ignored", "fault")
+    of_all = family.base  # what transformers 5.23 gives sliding layers of OLMo 3, and under a flat block of Dots 3 Note
+    if kind is not None and kind.prefix and flat:
+        of_all = case.text.get("rope_theta", next(iter(family.kinds.values())).base)
+    elif case.text.model_type != "olmo3" or case.block.kind == FULL:
+        of_all = base
+    if len(case.block.target) < 2 and base != of_all:
+        text = f"= {base:g} is not read for sliding layers: transformers 5.23 gives them {of_all:g}"
+        yield Finding(key, text, "base-of-sliding-ignored", "fault")
 
 
 def sections_of_mrope(case: Case) -> Iterator[Finding]:
