@@ -297,6 +297,14 @@ def test_mlx_vlm_serves_models_that_see() -> None:
     assert [line.engine for line in serve_flags(read_rope(LLAMA), program="mlx-vlm")] == ["mlx-vlm"]
 
 
+@pytest.mark.parametrize("model_type", ["gemma", "gemma2", "gemma3_text", "gemma4_text", "olmo", "stablelm"])
+def test_no_line_of_the_plug_in_where_it_was_refused(model_type: str) -> None:
+    """SGLang builds transformers' own rotary module for these, which does not know rope type "posenc"."""
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "head_dim": 64, "max_position_embeddings": 8192}
+    for line in serve_flags(read_rope({"model_type": model_type, **sizes}), exact=True):
+        assert bool(line.command) == (line.engine == "vllm"), line
+
+
 def test_layers_without_rotation_by_code_leave_one_block() -> None:
     """vLLM's and SGLang's classes of Cohere 2 take one block; a block by kind, with null, they refuse."""
     for model in ("CohereForAI/c4ai-command-r7b-12-2024", "LGAI-EXAONE/EXAONE-4.0-32B", "arcee-ai/Trinity-Mini"):

@@ -46,7 +46,7 @@ from posenc.hf.limits import TOKENS
 from posenc.hf.plan.documented import documented_block
 from posenc.hf.rules.keys import misspelt
 from posenc.hf.serving.plugin_block import plugin_block
-from posenc.hf.serving.table import TITLES, UNKNOWN, Verdict, engine_result, spelling_of, verdict
+from posenc.hf.serving.table import TITLES, UNKNOWN, Verdict, engine_result, engine_table, spelling_of, verdict
 
 
 def _programs(folder: str) -> tuple[str, ...]:
@@ -367,7 +367,7 @@ def server_line(server: Server, serving: Serving, notes: Sequence[str]) -> Line:
     if serving.exact:
         if not _hands_on_blocks(server, serving):
             model_type = serving.facts.text.model_type
-            reason = f"{server.name}'s model class of {model_type} hands no rope block on to its rotary class"
+            reason = f"{server.name}'s model class of {model_type} hands no rope block on to the engine's rotary class"
             return line._replace(text=f"{reason}, so the plug-in would have no effect")
         right, text = True, "posenc's table in the engine's own class, compared with posenc's"
     command = shlex.join([*server.start, folder, *words])
@@ -401,11 +401,17 @@ def longrope_note(serving: Serving, *, always: bool) -> str:
 
 
 def _hands_on_blocks(server: Server, serving: Serving) -> bool:
-    """Whether the model class was not measured to leave the block out: it then computes every scaling as none."""
-    default, yarn = (
-        engine_result(server.name, row, "v5", serving.facts.text.model_type) for row in ("default", "yarn")
-    )
-    return default.right is not False and not (yarn.state == "ignored" and yarn.text == "all scaling")
+    """Whether no measurement says that the model class keeps the block from the engine's rotary class.
+
+    It then computes every scaling as none, or fails on a rope type that it does not know: no plug-in helped there.
+    """
+    model_type = serving.facts.text.model_type
+    results = {row: engine_result(server.name, row, "v5", model_type) for row in engine_table()[server.name]["rows"]}
+    default, yarn = results["default"], results["yarn"]
+    own = [each for each in results.values() if each.model in (model_type, model_type.removesuffix("_text"))]
+    tried = [each.remedy.what for each in own if each.remedy is not None and each.remedy.how == "none"]
+    ignored = yarn.state == "ignored" and yarn.text == "all scaling"
+    return default.right is not False and not ignored and not any("plug-in" in what for what in tried)
 
 
 def _blocks(server: Server, serving: Serving) -> dict[str, Block | None]:
