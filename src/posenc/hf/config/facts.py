@@ -41,13 +41,14 @@ from posenc.hf.config.layers import (
 )
 from posenc.hf.config.non_rotary import DEFAULTS, SchemeFacts, is_posenc_config, position_schemes
 from posenc.hf.config.rope_keys import ALL, RopeBlock, find_rope_blocks
-from posenc.hf.config.rotation import AS_IT_SAYS, Layers, Reading, Rotation, rope_of, text_rope
+from posenc.hf.config.rotation import AS_IT_SAYS, Layers, Reading, Rotation, check_block, rope_of, text_rope
 from posenc.hf.config.text_config import (
     WIDTHS,
     TextConfig,
     bases,
     count_at,
     find_text_config,
+    flag_at,
     layer_types,
     layers_without_rope,
     max_length,
@@ -72,8 +73,6 @@ class ModelFacts:
         reading: how it was read.
         text: the part that describes the text model.
         blocks: what the keys say of each kind of layers, and where each value stands; empty for a model of posenc.
-        as_read: by kind of layers, the rotation that the keys give; None for kinds that do not rotate.
-        rotations: the same, or others in their place.
         schemes: the encodings of a model without rotation; empty for a model that rotates, and for models of posenc.
         declared: tokens that the file says of the model; None where it does not say.
         layer_kinds: the kind of each layer; empty where the file does not say.
@@ -81,14 +80,13 @@ class ModelFacts:
         is_own: whether it is a model of posenc, whose encodings its config lists.
         program: whose form it was translated from; "" for Hugging Face's own.
         program_findings: what the translation found.
+        changed: rotations in the place of those that the keys give; None: as the keys say.
     """
 
     config: Config
     reading: Reading
     text: TextConfig
     blocks: tuple[RopeBlock, ...]
-    as_read: Layers
-    rotations: Layers
     schemes: tuple[SchemeFacts, ...]
     declared: int | None
     layer_kinds: list[str]
@@ -96,11 +94,24 @@ class ModelFacts:
     is_own: bool = False
     program: str = ""
     program_findings: tuple[Finding, ...] = ()
+    changed: Layers | None = None
 
     def with_rotations(self, rotations: Layers) -> ModelFacts:
         """The same with other rotations."""
         rotates = any(rope is not None for rope in rotations.values())
-        return replace(self, rotations=rotations, schemes=() if rotates else self.schemes)
+        changed = replace(self, changed=rotations, schemes=() if rotates else self.schemes)
+        vars(changed)["as_read"] = self.as_read  # fills the cached property
+        return changed
+
+    @cached_property
+    def as_read(self) -> Layers:
+        """By kind of layers, the rotation that the keys give; None for kinds that do not rotate."""
+        return {block.kind: rope_of(self.text, block, self.reading) for block in self.blocks}
+
+    @property
+    def rotations(self) -> Layers:
+        """The same, or others in their place."""
+        return self.as_read if self.changed is None else self.changed
 
     # Lengths
 
@@ -124,11 +135,15 @@ class ModelFacts:
             lengths.append(round(trained * factor))
         return max(lengths, default=None)
 
+    @property
+    def scales_softmax(self) -> bool:
+        """Whether YaRN's mscale_all_dim acts on the softmax."""
+        rules = self.text.rotation
+        return (rules.latent and rules.yarn_in_softmax) or self.reading.convention == "deepseek"
+
     def softmax_factor(self, rotation: Rotation | None) -> float:
         """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
-        rules = self.text.rotation
-        heeded = (rules.latent and rules.yarn_in_softmax) or self.reading.convention == "deepseek"
-        if rotation is None or not heeded:
+        if rotation is None or not self.scales_softmax:
             return 1.0
         steps = steps_of(text_rope(rotation).scaling)
         return math.prod(step.softmax_factor for step in steps if isinstance(step, YaRN))
@@ -138,6 +153,15 @@ class ModelFacts:
     @cached_property
     def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
         """Each kind of layers with the numbers of its layers from 0, none where the file does not tell them apart.
+
+        Raises:
+            ValueError: as `patterns`.
+        """
+        return [(self._rotated(layer, base), numbers) for layer, base, numbers in self.patterns]
+
+    @cached_property
+    def patterns(self) -> list[tuple[LayerFacts, float | None, list[int]]]:
+        """The same before any frequency is computed: without spec and scale, and with a base that the layers list.
 
         Raises:
             ValueError: for a key of a window, a temperature or a layer that cannot be understood; it names the key.
@@ -154,58 +178,64 @@ class ModelFacts:
         for n, kind in enumerate(self.layer_kinds):
             key = kind, n in unrotated, listed[n] if n < len(listed) else None, n in forced
             numbers.setdefault(key, []).append(n)
+        rotates = {block.kind: block.values is not None for block in self.blocks}
+        if self.changed is not None:
+            rotates = {kind: rope is not None for kind, rope in self.changed.items()}
         if not numbers:
-            numbers = {(kind, rope is None, None, False): [] for kind, rope in self.rotations.items()}
-        return [(self._layer(*key), of) for key, of in numbers.items()]
+            numbers = {(kind, not rotating, None, False): [] for kind, rotating in rotates.items()}
+        return [
+            (self._layer(kind, None if unrotated else self._rotated_by(kind, forced, rotates)), base, of)
+            for (kind, unrotated, base, forced), of in numbers.items()
+        ]  # fmt: skip
 
-    def _layer(self, kind: str, unrotated: bool, base: float | None, forced: bool) -> LayerFacts:
+    def _layer(self, kind: str, rotated_by: str | None) -> LayerFacts:
         text_config, attention = self.text, self.text.family.attention
         if kind in NO_ATTENTION or attention.direction == "none":
             return LayerFacts(kind, attends=False)
-        rope = None if unrotated else self._rotation_of(kind, base, forced)
         window, ahead = window_of(
             text_config, SLIDING if kind == ALL and text_config.family.layers.window.every_layer else kind
         )
         rule = attention.temperature
-        has_temperature = rule is not None and rule.layers in ("all", kind, "unrotated" if rope is None else "")
+        has_temperature = rule is not None and rule.layers in ("all", kind, "unrotated" if rotated_by is None else "")
         has_sink = attention.sinks == (ALL,) or kind in attention.sinks
         heads = next((count for key in HEADS if (count := count_at(text_config, key, WIDTH)) is not None), None)
         return LayerFacts(
             kind,
-            spec=rope,
+            rotated_by=rotated_by,
             window=window,
             ahead=ahead,
             temperature=temperature_of(text_config, rule) if has_temperature else None,
             sink=(BY_TOKEN if attention.sink_by_token else LEARNED) if has_sink else "",
-            scale=self._scale(rope, attention.scale),
             causal=is_causal(text_config),
             softcap=None if attention.softcap is None else softcap_of(text_config, attention.softcap),
             heads=heads,
-            rotates_last=text_config.rotation.trailing or self.latent is not None,
+            rotates_last=text_config.rotation.trailing or text_config.get("kv_lora_rank") is not None,
             normed_after=attention.normed_after,
             index_topk=index_topk(text_config) if kind in (INDEXED, COMPRESSED) else None,
             not_read=unread_restriction(text_config, kind),
         )
 
-    def _rotation_of(self, kind: str, base: float | None, forced: bool) -> Rotation | None:
-        """What rotates a layer of this kind, if it is none that its number exempts."""
-        layers = self.rotations
+    def _rotated_by(self, kind: str, forced: bool, rotates: Mapping[str, bool]) -> str | None:
+        """The kind whose block rotates a layer of this kind, if it is none that its number exempts."""
         if forced:
-            return next((rope for rope in layers.values() if rope is not None), None)
-        if ALL in layers:
-            rope = layers[ALL]
-            if isinstance(rope, RoPESpec) and base is not None and base != rope.base:
-                return rope.replace(base=base)
-            return rope
-        if kind in layers:
-            return layers[kind]
-        if "compress" in layers:  # DeepSeek V4: its two blocks are for layers with and without compression
-            return layers["compress" if kind != SLIDING else "main"]
-        if set(layers) == {SLIDING, FULL}:
+            return next((known for known, rotating in rotates.items() if rotating), None)
+        name = ALL if ALL in rotates else kind
+        if name not in rotates and "compress" in rotates:  # DeepSeek V4: its two are for layers with and without it
+            name = "compress" if kind != SLIDING else "main"
+        if name not in rotates and set(rotates) == {SLIDING, FULL}:
             raise ValueError(
-                f"{self.text.key_path('layer_types')}: {shown(kind)} has no rotation of its own among {set(layers)}"
+                f"{self.text.key_path('layer_types')}: {shown(kind)} has no rotation of its own among {set(rotates)}"
             )
-        return None
+        return name if rotates.get(name) else None
+
+    def _rotated(self, layer: LayerFacts, base: float | None) -> LayerFacts:
+        """A kind of layers with its rotation, and the scale of its scores."""
+        if not layer.attends:
+            return layer
+        rope = None if layer.rotated_by is None else self.rotations[layer.rotated_by]
+        if isinstance(rope, RoPESpec) and layer.rotated_by == ALL and base is not None and base != rope.base:
+            rope = rope.replace(base=base)
+        return layer._replace(spec=rope, scale=self._scale(rope, self.text.family.attention.scale))
 
     def _scale(self, rope: Rotation | None, rule: Scale) -> float | None:
         """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
@@ -317,7 +347,7 @@ _FACTS = {
 def read_facts(
     config: Config, reading: Reading = AS_IT_SAYS, program: str = "", program_findings: tuple[Finding, ...] = ()
 ) -> ModelFacts:
-    """Read a config in Hugging Face's keys.
+    """Read a config in Hugging Face's keys; frequencies are computed when they are first asked for.
 
     A length, a list of layers or a window that is malformed is an error too: no rotation depends on these keys, but
     everything else that is reported of the layers does. A list of kinds that cannot be read is a finding instead.
@@ -335,15 +365,19 @@ def read_facts(
         from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
 
         layers, length = posenc_layers(config), int(config.get("train_length", DEFAULTS["train_length"]))
-        return ModelFacts(config, reading, text, (), layers, layers, (), length, [], is_own=True)
+        facts = ModelFacts(config, reading, text, (), (), length, [], is_own=True)
+        vars(facts)["as_read"] = layers  # as above
+        return facts
     blocks = tuple(find_rope_blocks(text))
-    layers = {block.kind: rope_of(text, block, reading) for block in blocks}
+    for block in blocks:
+        check_block(text, block, reading)
     declared = max_length(text)
     if text.known or "no_rope_layers" in text:
         layers_without_rope(text)
-    schemes = () if any(rope is not None for rope in layers.values()) else position_schemes(text, config)
+    schemes = () if any(block.values is not None for block in blocks) else position_schemes(text, config)
     if not schemes:
         layer_types(text)
+    flag_at(text, "rope_interleave")
     kinds, unread = list[str](), ""
     try:
         kinds = layer_kinds(text)
@@ -352,6 +386,6 @@ def read_facts(
     for kind in {*kinds} or {FULL} if not unread else ():
         lacks_window(text, kind)
     return ModelFacts(
-        config, reading, text, blocks, layers, layers, schemes, declared, kinds, unread,
+        config, reading, text, blocks, schemes, declared, kinds, unread,
         program=program, program_findings=program_findings,
     )  # fmt: skip

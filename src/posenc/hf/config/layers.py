@@ -350,6 +350,7 @@ class LayerFacts(NamedTuple):
         normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
         index_topk: keys that an indexer picks for each query; None without one.
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
+        rotated_by: the kind whose block says what rotates it; None where it does not rotate.
     """
 
     kind: str
@@ -367,6 +368,7 @@ class LayerFacts(NamedTuple):
     normed_after: bool = False
     index_topk: int | None = None
     not_read: str = ""
+    rotated_by: str | None = None
 
     @property
     def rotation(self) -> RoPE | MRoPE | None:

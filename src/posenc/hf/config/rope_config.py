@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, get_args
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.config.facts import ModelFacts, read_facts
-from posenc.hf.config.non_rotary import SchemeFacts
+from posenc.hf.config.non_rotary import SchemeFacts, is_posenc_config
 from posenc.hf.config.rope_keys import ALL, ENGINES
 from posenc.hf.config.rotation import (
     Convention,
@@ -229,9 +229,10 @@ class RopeConfig:
         engines = reading.convention in ENGINES or any(
             of_an_engine(b.effective, reading.convention) for b in facts.blocks
         )
-        if same and (facts.is_own or facts.schemes or (version is None and engines)):
+        own = is_posenc_config(self.config)
+        if same and (own or facts.schemes or (version is None and engines)):
             return copy.deepcopy(self.config)
-        if facts.is_own:
+        if own:
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
         longest = None if same else length_after(facts.declared, facts.as_read, layers)
         if version is None:
@@ -283,7 +284,9 @@ def read_rope(
     form = translate(load(config))
     reading = Reading(head_dim, layout or form.layout, convention, tuple(keys))
     try:
-        return RopeConfig(read_facts(form.config, reading, form.program, form.findings))
+        facts = read_facts(form.config, reading, form.program, form.findings)
+        facts.as_read  # noqa: B018 - which computes the frequencies, and names what has none
+        return RopeConfig(facts)
     except ValueError as error:
         raise form.in_source_terms(error) from error
 

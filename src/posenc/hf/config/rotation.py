@@ -120,20 +120,27 @@ class Reading(NamedTuple):
 AS_IT_SAYS = Reading()
 
 
-def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> Rotation | None:
-    """The rotation of one kind of layers, or None where it has none.
+def check_block(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> None:
+    """Raise a ValueError for whatever is wrong with the values of one kind of layers.
 
-    Raises:
-        ValueError: for whatever is wrong; it names the key, what is allowed and what was found.
+    It names the key, what is allowed and what was found.
     """
     if rope_block.values is None:
-        return None
+        return
     if reading.ignore:
         rope_block = rope_block.without(reading.ignore)
     head = head_dim(text_config, rope_block.kind, reading.head_dim)
     wrong = [*rope_block.conflicts, *_problems(rope_block, head, text_config.rotation.latent, reading.convention)]
     if wrong:
         raise _malformed(text_config, rope_block, wrong, reading)
+
+
+def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> Rotation | None:
+    """The rotation of one kind of layers, whose block holds (`check_block`); None where it has none."""
+    if rope_block.values is None:
+        return None
+    rope_block = rope_block.without(reading.ignore)
+    head = head_dim(text_config, rope_block.kind, reading.head_dim)
     values = rope_block.effective
     rotated = head if text_config.rotation.latent else rotary_dim(values, head)
     if reading.convention not in ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:

@@ -61,6 +61,7 @@ from posenc.hf.config.rotation import (
     Layers,
     Reading,
     Rotation,
+    check_block,
     equivalent,
     has_one_spectrum,
     rope_of,
@@ -487,7 +488,10 @@ def misread(
 def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
     """Read what was written; raise a ValueError unless it rotates as it should."""
     text_config = find_text_config(config)
-    written = {block.kind: rope_of(text_config, block, reading) for block in find_rope_blocks(text_config)}
+    written = {}
+    for block in find_rope_blocks(text_config):
+        check_block(text_config, block, reading)
+        written[block.kind] = rope_of(text_config, block, reading)
     for kind in {**layers, **written}:
         expected, written_rope = layers.get(kind), written.get(kind)
         if kind not in layers or kind not in written or not equivalent(expected, written_rope):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, one_line, shown
+from posenc.hf.config.facts import read_facts
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.findings import NotReadError
@@ -172,7 +173,7 @@ def extend_config(
 
 def _extended(files: ConfigFiles, length: int, method: str, original: int | None, folder: str) -> ConfigExtension:
     config = files.config
-    facts = read_rope(config).facts  # raises for whatever cannot be understood, and names the key
+    facts = read_facts(config)  # raises for whatever cannot be understood, and names the key
     plan = plan_extension(facts, length, method, original)
     text_config, declared = facts.text, plan.declared
     if plan.after is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from posenc.hf.config.rope_keys import Block
-
 _QWEN = "https://huggingface.co/Qwen"
 
 
@@ -39,13 +37,6 @@ class Documented:
     factors: Mapping[int, float] = field(default_factory=dict)
     largest: float | None = None
     note: str = ""
-
-    def factor(self, length: int) -> float | None:
-        """The factor that the source names for a length; None for a length that it does not cover."""
-        if length > self.longest:
-            return None
-        factor = self.factors.get(length, length / self.original)
-        return factor if self.largest is None else min(factor, self.largest)
 
 
 DOCUMENTED = (
@@ -97,24 +88,3 @@ DOCUMENTED = (
 # mscale and mscale_all_dim of published YaRN blocks for latent attention, where they are not 1 and 1 (DeepSeek-V3,
 # Kimi-K2): config.json of deepseek-ai/DeepSeek-V2 and DeepSeek-V2-Lite.
 MSCALES = {"deepseek_v2": 0.707}
-
-
-def documented_for(model_type: str, declared: int | None, base: float) -> Documented | None:
-    """The authors' recipe for a config without a scaling; None where none is known here."""
-    for recipe in DOCUMENTED:
-        if model_type in recipe.model_types and declared in recipe.declared and base == recipe.base:
-            return recipe
-    return None
-
-
-def documented_block(model_type: str, block: Block) -> Documented | None:
-    """The authors' recipe that a block follows already; else None."""
-    for recipe in DOCUMENTED:
-        same = (block.get("rope_type"), block.get("rope_theta")) == (recipe.method, recipe.base)
-        if (
-            model_type in recipe.model_types
-            and same
-            and block.get("original_max_position_embeddings") == recipe.original
-        ):
-            return recipe
-    return None

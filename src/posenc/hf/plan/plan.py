@@ -33,12 +33,12 @@ from posenc.arguments import check_whole, one_line, shown
 from posenc.hf.config.facts import ModelFacts, read_facts
 from posenc.hf.config.non_rotary import SchemeFacts, attached_names, is_posenc_config
 from posenc.hf.config.rope_keys import ALL, WITH_ALPHA, Block, RopeBlock, at, section_keys
-from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, Rotation, rope_of, text_rope
+from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, rope_of, text_rope
 from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig
 from posenc.hf.config.write import block_of, given_blocks, meaning, misread, put, to_longrope, version_5
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TIMES, TOKENS, is_count
-from posenc.hf.plan.documented import MSCALES, Documented, documented_block, documented_for
+from posenc.hf.plan.documented import DOCUMENTED, MSCALES, Documented
 from posenc.hf.rules.keys import misspelt
 from posenc.hf.sources.config_files import REMOVED
 from posenc.hf.sources.load import Config
@@ -53,6 +53,7 @@ _UNSCALED = "default"
 _SHORT = 512  # tokens
 _COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)  # kinds that attend to compressed tokens beyond their window
 KeyPath = tuple[str, ...]
+Reach = list[tuple[str | None, int | None, int]]  # of kinds of layers: the block, the window (None: all), how many
 Code = Literal[
     "encodings of posenc", "table", "bias", "no positions", "fixed frequencies", "bases by layer", "windows",
     "longrope", "follows the length", "alpha", "rope type", "scaled already",
@@ -208,9 +209,13 @@ def plan_extension(
         unscaled and original_length is not None and length > original_length
     ):  # fmt: skip
         return replace(plan, notes=_declared_notes(rotating))
-    reaching = [block for block in rotating if _reaches(facts, block, original_length or declared)]
+    reach = [
+        (layer.rotated_by, None if layer.kind in _COMPRESSED else layer.window, max(1, len(numbers)))
+        for layer, _, numbers in facts.patterns if layer.attends
+    ]  # fmt: skip
+    reaching = [block for block in rotating if _reaches(facts, reach, block, original_length or declared)]
     changes = tuple((block, _change_of(facts, block, length, method, original_length)) for block in reaching)
-    change = changes[0][1] if changes else _without_rotation(facts)
+    change = changes[0][1] if changes else _without_rotation(facts, reach)
     if change.factor is not None and change.factor > TIMES:
         times = f"{length:,} tokens are {change.factor:,.0f} times the original length, and the most is {TIMES:,}"
         raise Refused("too many times", f"length: {times}", "check --length and the length that the config declares")
@@ -256,6 +261,32 @@ def start_of(facts: ModelFacts, original_length: int | None = None) -> int | Non
     return recipe.original if recipe is not None else declared or blocks[0].trained
 
 
+def documented_for(model_type: str, declared: int | None, base: float) -> Documented | None:
+    """The authors' recipe for a config without a scaling; None where none is known here."""
+    for recipe in DOCUMENTED:
+        if model_type in recipe.model_types and declared in recipe.declared and base == recipe.base:
+            return recipe
+    return None
+
+
+def documented_block(model_type: str, block: Block, length: int) -> Documented | None:
+    """The authors' recipe that a block follows already at a length; else None."""
+    for recipe in DOCUMENTED:
+        same = (block.get("rope_type"), block.get("rope_theta")) == (recipe.method, recipe.base)
+        from_there = block.get("original_max_position_embeddings") == recipe.original
+        if model_type in recipe.model_types and same and from_there:
+            return recipe if factor_named(recipe, length) == block.get("factor") else None
+    return None
+
+
+def factor_named(recipe: Documented, length: int) -> float | None:
+    """The factor that a source names for a length; None for a length that it does not cover."""
+    if length > recipe.longest:
+        return None
+    factor = recipe.factors.get(length, length / recipe.original)
+    return factor if recipe.largest is None else min(factor, recipe.largest)
+
+
 def _check_rotation_limits(facts: ModelFacts) -> None:
     """Raise `Refused`, with what limits the length, where a model does not rotate queries and keys by its config."""
     text_config = facts.text
@@ -296,30 +327,23 @@ def _refuse_schemes(text_config: TextConfig, schemes: tuple[SchemeFacts, ...]) -
     raise Refused("no positions", reason, "test the length as it is, and fine-tune there where it fails")
 
 
-def _reaches(facts: ModelFacts, block: RopeBlock, original: int | None) -> bool:
+def _reaches(facts: ModelFacts, reach: Reach, block: RopeBlock, original: int | None) -> bool:
     """Whether a layer that a block rotates attends to tokens further away than the original length."""
     keys = facts.text.rotation.kinds
     if block.kind in keys and not keys[block.kind].scaled and any(other.scaled for other in keys.values()):
         return False  # the rotation that the family leaves as it is
-    windows = [window for spec, window in _reach_of_layers(facts) if spec is facts.rotations[block.kind]]
+    windows = [window for rotated_by, window, _ in reach if rotated_by == block.kind]
     return any(window is None or (original is not None and window > original) for window in windows)
 
 
-def _reach_of_layers(facts: ModelFacts) -> list[tuple[Rotation | None, int | None]]:
-    """Of each layer that attends, what rotates it, and the tokens that it attends to; None: all."""
-    layers = [layer for layer in facts.layers or facts.distinct_layers if layer.attends]
-    return [(layer.spec, None if layer.kind in _COMPRESSED else layer.window) for layer in layers]
-
-
-def _without_rotation(facts: ModelFacts) -> BlockChange:
+def _without_rotation(facts: ModelFacts, reach: Reach) -> BlockChange:
     """The declared length alone, where layers without rotation reach beyond the windows of the others.
 
     Raises:
         Refused: where every layer attends within a window.
     """
-    layers = _reach_of_layers(facts)
-    free = layers.count((None, None))
-    widest = max((window for _, window in layers if window is not None), default=None)
+    free = sum(count for rotated_by, window, count in reach if rotated_by is None and window is None)
+    widest = max((window for _, window, _ in reach if window is not None), default=None)
     within = "its layers' own pattern" if widest is None else f"{widest:,} tokens"
     if not free:
         reason = (
@@ -343,8 +367,7 @@ def _change_of(facts: ModelFacts, block: RopeBlock, length: int, method: str, or
             reason = "original_length: the config has a scaling, whose block says from which length it counts"
             raise Refused("scaled already", reason, "leave --original-length out")
         change = _grown_scaling(values, method, length, declared, latent=latent)
-        recipe = documented_block(text_config.model_type, values)
-        return replace(change, documented=recipe if recipe and recipe.factor(length) == change.factor else None)
+        return replace(change, documented=documented_block(text_config.model_type, {**values, **change.keys}, length))
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
     start = original or (recipe.original if recipe is not None else declared or block.trained)
     if start is None:
@@ -400,7 +423,7 @@ def _new_scaling(
     followed = recipe if recipe is not None and method in (AUTO, recipe.method) else None
     if followed is not None and followed.note:
         notes.append(f"{followed.model}: {followed.note}")
-    named = None if followed is None else followed.factor(length)
+    named = None if followed is None else factor_named(followed, length)
     if followed is not None and named is None:
         notes.append(f"{followed.source} names at most {followed.longest:,} tokens, fewer than {length:,}")
         followed = None

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from posenc.arguments import check_flag, check_whole, one_line, shown
 from posenc.frequencies.host import steps_of
@@ -43,10 +43,12 @@ from posenc.hf.config.text_config import max_length
 from posenc.hf.config.write import block_of, extended_length, keys_of, share_of, to_longrope
 from posenc.hf.families.family import CHUNKED
 from posenc.hf.limits import TOKENS
-from posenc.hf.plan.documented import documented_block
+from posenc.hf.plan.plan import documented_block
 from posenc.hf.rules.keys import misspelt
 from posenc.hf.serving.plugin_block import plugin_block
 from posenc.hf.serving.table import TITLES, UNKNOWN, Verdict, engine_result, engine_table, spelling_of, verdict
+
+T = TypeVar("T")
 
 
 def _programs(folder: str) -> tuple[str, ...]:
@@ -129,17 +131,16 @@ class Serving:
         """Parts of the model's attention that depend on positions and that no rotary class computes, in words."""
         facts = self.facts
         try:
-            layers = [layer for layer in facts.distinct_layers if layer.attends]
+            layers = [layer for layer, _, _ in facts.patterns if layer.attends]
         except ValueError:  # a schedule that is not read, which posenc explain tells
             return ()
+        sharper = facts.scales_softmax and any(facts.softmax_factor(rope) != 1 for rope in facts.rotations.values())
         found = {
             "temperature of the queries": any(layer.temperature is not None for layer in layers),
             "attention in chunks": any(layer.kind == CHUNKED for layer in layers),
             "windows": any(layer.window is not None and layer.kind != CHUNKED for layer in layers),
-            "layers without rotation": any(layer.spec is None for layer in layers),
-            "softmax scale of mscale_all_dim": any(
-                facts.softmax_factor(rope) != 1 for rope in facts.rotations.values()
-            ),
+            "layers without rotation": any(layer.rotated_by is None for layer in layers),
+            "softmax scale of mscale_all_dim": sharper,
             "sparse attention": any(layer.index_topk is not None or layer.not_read for layer in layers),
         }
         return tuple(name for name, is_there in found.items() if is_there)
@@ -162,8 +163,21 @@ class Serving:
     @property
     def changed(self) -> bool:
         """Whether the rotation to serve differs from the file's."""
-        old, new = self.facts.as_read, self.facts.rotations
-        return new is not old and any(not equivalent(rope, old.get(kind)) for kind, rope in new.items())
+        changed = (self.facts.changed or {}).items()
+        return any(not equivalent(rope, self.facts.as_read.get(kind)) for kind, rope in changed)
+
+    def steps(self, kind: type[T], rope_type: str) -> list[T]:
+        """The steps of one class in the scalings that are served.
+
+        Args:
+            kind: the class.
+            rope_type: its name; the frequencies of a file that has another one are not computed.
+        """
+        facts = self.facts
+        if facts.changed is None and not any(block.effective.get("rope_type") == rope_type for block in facts.blocks):
+            return []
+        ropes = [text_rope(rope) for rope in facts.rotations.values() if rope is not None]
+        return [step for rope in ropes for step in steps_of(rope.scaling) if isinstance(step, kind)]
 
     def verdict(self, engine: str, blocks: Any = None, spelling: str = "") -> Verdict:
         """What was measured of these blocks in an engine of the table; default: the file's, in its spelling."""
@@ -229,10 +243,9 @@ def _meant_length(serving: Serving) -> int | None:
     facts, changed = serving.facts, serving.changed
     declared = max_length(facts.text)
     if declared is not None and not changed:
-        for block in facts.blocks:
-            recipe = None if block.values is None else documented_block(facts.text.model_type, block.effective)
-            if recipe is not None and recipe.factor(declared) == block.effective.get("factor"):
-                return declared  # Qwen3.5's 1,010,000 tokens are less than its factor times the original length
+        kinds = [block.effective for block in facts.blocks if block.values is not None]
+        if any(documented_block(facts.text.model_type, block, declared) for block in kinds):
+            return declared  # Qwen3.5's 1,010,000 tokens are less than its factor times the original length
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
     reached = extended_length(facts.rotations, recipes=changed)
     return max((length for length in (declared, reached) if length), default=None)
@@ -388,9 +401,8 @@ def longrope_note(serving: Serving, *, always: bool) -> str:
         serving: what is served.
         always: whether the engine does so without posenc's plug-in too.
     """
-    layers = serving.facts.rotations.values()
-    scalings = (step for rope in layers if rope is not None for step in steps_of(text_rope(rope).scaling))
-    originals = [step.original_length for step in scalings if isinstance(step, LongRoPE) and step.short != step.long]
+    steps = serving.steps(LongRoPE, "longrope")
+    originals = [step.original_length for step in steps if step.short != step.long]
     if not originals or not (always or serving.exact):
         return ""
     long = serving.length is not None and serving.length > originals[0]

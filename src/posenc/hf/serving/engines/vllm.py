@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from posenc.frequencies.host import steps_of
 from posenc.frequencies.ntk import DynamicNTK
-from posenc.hf.config.rotation import text_rope
 from posenc.hf.serving.lines import Line, Server, Serving, longrope_note, server_line, steps_of_temperature
 from posenc.hf.serving.table import VLLM, version_of
 
@@ -40,11 +38,10 @@ def differences(serving: Serving) -> Iterator[str]:
             "vllm does not apply the temperature of llama_4_scaling_beta from rope_parameters: add "
             f"{key[1:-1]} to the config, outside every block"
         )
-    for rope in serving.facts.rotations.values():
-        for step in () if rope is None else steps_of(text_rope(rope).scaling):
-            if isinstance(step, DynamicNTK) and serving.length is not None and serving.length < step.original_length:
-                yield (
-                    f"vllm computes its own dynamic NTK wrong below {step.original_length:,} tokens, and no number "
-                    f"(NaN) below {round(step.original_length * (1 - 1 / step.factor)):,}: serve the file itself with "
-                    f"at least {step.original_length:,}"
-                )
+    for step in serving.steps(DynamicNTK, "dynamic"):
+        if serving.length is not None and serving.length < step.original_length:
+            yield (
+                f"vllm computes its own dynamic NTK wrong below {step.original_length:,} tokens, and no number "
+                f"(NaN) below {round(step.original_length * (1 - 1 / step.factor)):,}: serve the file itself with "
+                f"at least {step.original_length:,}"
+            )
