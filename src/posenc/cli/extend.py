@@ -24,28 +24,21 @@ def extend(options: Namespace) -> int:
         ValueError: as `posenc.hf.extend.extend` and `extend_config`.
     """
     if options.config_only:
-        extension = _extended_config(options)
+        from posenc.hf.extend.config_only import extend_config
+
+        for name in ("text", "last", "lengths", "search", "device_map", "overwrite"):
+            if getattr(options, name):
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{option} is not for --config-only, which measures and overwrites nothing")
+        given = {name: getattr(options, name) for name in ("original_length", "out", "in_place")}
+        with naming(options.path):
+            extension: Any = extend_config(options.path, options.length, options.method, **given)
     elif options.in_place:
         raise ValueError("--in-place needs --config-only: an extension that is measured is written to a new folder")
     else:
         extension = _extended(options)
     sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if options.as_json else extension}\n")
     return 0
-
-
-def _extended_config(options: Namespace) -> Any:
-    from posenc.hf.extend.config_only import extend_config
-
-    for name in ("text", "last", "lengths", "search", "device_map", "overwrite"):
-        if getattr(options, name):
-            raise ValueError(
-                f"--{name.replace('_', '-')} is not for --config-only, which measures and overwrites nothing"
-            )
-    with naming(options.path):
-        return extend_config(
-            options.path, options.length, options.method, original_length=options.original_length, out=options.out,
-            in_place=options.in_place,
-        )  # fmt: skip
 
 
 def _extended(options: Namespace) -> Any:

@@ -28,8 +28,6 @@ def line(serving: Serving) -> Line:
     """The line of llama.cpp."""
     if serving.gguf:
         return _of_gguf(serving)
-    if serving.facts.text.rotation.latent:
-        return _of_latent(serving)
     return _by_flags(serving) if serving.overridden else _of_folder(serving)
 
 
@@ -37,30 +35,21 @@ def _context(serving: Serving) -> list[str]:
     return [] if serving.length is None else ["-c", str(serving.length)]
 
 
-def _words(serving: Serving) -> tuple[str, str]:
-    """The converter's command up to the name of its file, and the server's command."""
-    serve = shlex.join(["llama-server", "-m", "model.gguf", *_context(serving)])
-    return f"python convert_hf_to_gguf.py {shlex.quote(serving.folder)} --outfile", serve
-
-
-def _of_latent(serving: Serving) -> Line:
-    """Latent attention, whose softmax scale no flag sets, and of which the bench has no case."""
-    result, (convert, serve) = Line("llama.cpp", VERSION, "", None, ""), _words(serving)
-    if serving.overridden:
-        text = "no flag sets the softmax scale of latent attention: convert the written folder"
-        return result._replace(text=text)
-    text = "not measured for latent attention"
-    if any((block or {}).get("mscale_all_dim") for block in serving.blocks):
-        text += ": its converter writes yarn_log_multiplier, from which gain and softmax scale follow without a flag"
-    return result._replace(command=f"{convert} model.gguf; {serve}", text=text)
-
-
 def _of_folder(serving: Serving) -> Line:
     """The converter's file, or where it loses the rotation a file that `posenc gguf` writes over it."""
-    name, lost, (convert, serve) = shlex.quote(serving.folder), serving.verdict(CONVERTER), _words(serving)
-    result = Line("llama.cpp", VERSION, f"{convert} model.gguf; {serve}", lost.right, str(lost))
+    name, serve = shlex.quote(serving.folder), shlex.join(["llama-server", "-m", "model.gguf", *_context(serving)])
+    convert = f"python convert_hf_to_gguf.py {name} --outfile"
+    result = Line("llama.cpp", VERSION, f"{convert} model.gguf; {serve}", None, "")
+    if serving.facts.text.rotation.latent:  # of which the bench has no case
+        text = "not measured for latent attention"
+        if any((block or {}).get("mscale_all_dim") for block in serving.blocks):
+            text += (
+                ": its converter writes yarn_log_multiplier, from which gain and softmax scale follow without a flag"
+            )
+        return result._replace(text=text)
+    lost = serving.verdict(CONVERTER)
     if lost.right is not False:
-        return result
+        return result._replace(right=lost.right, text=str(lost))
     written = serving.verdict(WRITER, spelling="v5")
     if written.right is False:
         return result._replace(command="", right=False, text=f"no GGUF file is known to hold this rotation: {written}")
@@ -73,6 +62,9 @@ def _of_folder(serving: Serving) -> Line:
 def _by_flags(serving: Serving) -> Line:
     """Flags for the file of the original weights."""
     result = Line("llama.cpp", VERSION, "", None, "")
+    if serving.facts.text.rotation.latent:
+        text = "no flag sets the softmax scale of latent attention: convert the written folder"
+        return result._replace(text=text)
     try:
         words, block = flags_of(serving)
     except ValueError as error:
