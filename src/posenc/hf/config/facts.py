@@ -80,7 +80,7 @@ class ModelFacts:
         is_own: whether it is a model of posenc, whose encodings its config lists.
         program: whose form it was translated from; "" for Hugging Face's own.
         program_findings: what the translation found.
-        changed: rotations in the place of those that the keys give; None: as the keys say.
+        before: the rotations that the keys give, where others are in their place; None: they are `rotations`.
     """
 
     config: Config
@@ -94,24 +94,24 @@ class ModelFacts:
     is_own: bool = False
     program: str = ""
     program_findings: tuple[Finding, ...] = ()
-    changed: Layers | None = None
+    before: Layers | None = None
 
     def with_rotations(self, rotations: Layers) -> ModelFacts:
         """The same with other rotations."""
         rotates = any(rope is not None for rope in rotations.values())
-        changed = replace(self, changed=rotations, schemes=() if rotates else self.schemes)
-        vars(changed)["as_read"] = self.as_read  # fills the cached property
+        changed = replace(self, before=self.as_read, schemes=() if rotates else self.schemes)
+        vars(changed)["rotations"] = rotations  # fills the cached property
         return changed
 
     @cached_property
-    def as_read(self) -> Layers:
-        """By kind of layers, the rotation that the keys give; None for kinds that do not rotate."""
+    def rotations(self) -> Layers:
+        """By kind of layers, what rotates them: as the keys say, or others in its place; None: nothing does."""
         return {block.kind: rope_of(self.text, block, self.reading) for block in self.blocks}
 
     @property
-    def rotations(self) -> Layers:
-        """The same, or others in their place."""
-        return self.as_read if self.changed is None else self.changed
+    def as_read(self) -> Layers:
+        """The rotations that the keys give."""
+        return self.rotations if self.before is None else self.before
 
     # Lengths
 
@@ -135,15 +135,11 @@ class ModelFacts:
             lengths.append(round(trained * factor))
         return max(lengths, default=None)
 
-    @property
-    def scales_softmax(self) -> bool:
-        """Whether YaRN's mscale_all_dim acts on the softmax."""
-        rules = self.text.rotation
-        return (rules.latent and rules.yarn_in_softmax) or self.reading.convention == "deepseek"
-
     def softmax_factor(self, rotation: Rotation | None) -> float:
         """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
-        if rotation is None or not self.scales_softmax:
+        rules = self.text.rotation
+        heeded = (rules.latent and rules.yarn_in_softmax) or self.reading.convention == "deepseek"
+        if rotation is None or not heeded:
             return 1.0
         steps = steps_of(text_rope(rotation).scaling)
         return math.prod(step.softmax_factor for step in steps if isinstance(step, YaRN))
@@ -157,7 +153,14 @@ class ModelFacts:
         Raises:
             ValueError: as `patterns`.
         """
-        return [(self._rotated(layer, base), numbers) for layer, base, numbers in self.patterns]
+        kinds, rule = [], self.text.family.attention.scale
+        for layer, base, numbers in self.patterns:
+            rope = None if layer.rotated_by is None else self.rotations[layer.rotated_by]
+            if isinstance(rope, RoPESpec) and layer.rotated_by == ALL and base is not None and base != rope.base:
+                rope = rope.replace(base=base)
+            rotated = layer._replace(spec=rope, scale=self._scale(rope, rule)) if layer.attends else layer
+            kinds.append((rotated, numbers))
+        return kinds
 
     @cached_property
     def patterns(self) -> list[tuple[LayerFacts, float | None, list[int]]]:
@@ -179,8 +182,8 @@ class ModelFacts:
             key = kind, n in unrotated, listed[n] if n < len(listed) else None, n in forced
             numbers.setdefault(key, []).append(n)
         rotates = {block.kind: block.values is not None for block in self.blocks}
-        if self.changed is not None:
-            rotates = {kind: rope is not None for kind, rope in self.changed.items()}
+        if self.before is not None:
+            rotates = {kind: rope is not None for kind, rope in self.rotations.items()}
         if not numbers:
             numbers = {(kind, not rotating, None, False): [] for kind, rotating in rotates.items()}
         return [
@@ -227,15 +230,6 @@ class ModelFacts:
                 f"{self.text.key_path('layer_types')}: {shown(kind)} has no rotation of its own among {set(rotates)}"
             )
         return name if rotates.get(name) else None
-
-    def _rotated(self, layer: LayerFacts, base: float | None) -> LayerFacts:
-        """A kind of layers with its rotation, and the scale of its scores."""
-        if not layer.attends:
-            return layer
-        rope = None if layer.rotated_by is None else self.rotations[layer.rotated_by]
-        if isinstance(rope, RoPESpec) and layer.rotated_by == ALL and base is not None and base != rope.base:
-            rope = rope.replace(base=base)
-        return layer._replace(spec=rope, scale=self._scale(rope, self.text.family.attention.scale))
 
     def _scale(self, rope: Rotation | None, rule: Scale) -> float | None:
         """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
@@ -366,7 +360,7 @@ def read_facts(
 
         layers, length = posenc_layers(config), int(config.get("train_length", DEFAULTS["train_length"]))
         facts = ModelFacts(config, reading, text, (), (), length, [], is_own=True)
-        vars(facts)["as_read"] = layers  # as above
+        vars(facts)["rotations"] = layers  # as above
         return facts
     blocks = tuple(find_rope_blocks(text))
     for block in blocks:

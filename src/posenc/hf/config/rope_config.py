@@ -285,7 +285,7 @@ def read_rope(
     reading = Reading(head_dim, layout or form.layout, convention, tuple(keys))
     try:
         facts = read_facts(form.config, reading, form.program, form.findings)
-        facts.as_read  # noqa: B018 - which computes the frequencies, and names what has none
+        facts.rotations  # noqa: B018 - which computes the frequencies, and names what has none
         return RopeConfig(facts)
     except ValueError as error:
         raise form.in_source_terms(error) from error

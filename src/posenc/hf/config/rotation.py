@@ -139,7 +139,8 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
     """The rotation of one kind of layers, whose block holds (`check_block`); None where it has none."""
     if rope_block.values is None:
         return None
-    rope_block = rope_block.without(reading.ignore)
+    if reading.ignore:
+        rope_block = rope_block.without(reading.ignore)
     head = head_dim(text_config, rope_block.kind, reading.head_dim)
     values = rope_block.effective
     rotated = head if text_config.rotation.latent else rotary_dim(values, head)

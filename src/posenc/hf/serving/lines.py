@@ -134,7 +134,8 @@ class Serving:
             layers = [layer for layer, _, _ in facts.patterns if layer.attends]
         except ValueError:  # a schedule that is not read, which posenc explain tells
             return ()
-        sharper = facts.scales_softmax and any(facts.softmax_factor(rope) != 1 for rope in facts.rotations.values())
+        heeded = facts.text.rotation.latent or facts.reading.convention == "deepseek"
+        sharper = heeded and any(facts.softmax_factor(rope) != 1 for rope in facts.rotations.values())
         found = {
             "temperature of the queries": any(layer.temperature is not None for layer in layers),
             "attention in chunks": any(layer.kind == CHUNKED for layer in layers),
@@ -163,8 +164,8 @@ class Serving:
     @property
     def changed(self) -> bool:
         """Whether the rotation to serve differs from the file's."""
-        changed = (self.facts.changed or {}).items()
-        return any(not equivalent(rope, self.facts.as_read.get(kind)) for kind, rope in changed)
+        before, after = self.facts.before, self.facts.rotations
+        return before is not None and any(not equivalent(rope, before.get(kind)) for kind, rope in after.items())
 
     def steps(self, kind: type[T], rope_type: str) -> list[T]:
         """The steps of one class in the scalings that are served.
@@ -174,7 +175,7 @@ class Serving:
             rope_type: its name; the frequencies of a file that has another one are not computed.
         """
         facts = self.facts
-        if facts.changed is None and not any(block.effective.get("rope_type") == rope_type for block in facts.blocks):
+        if facts.before is None and not any(block.effective.get("rope_type") == rope_type for block in facts.blocks):
             return []
         ropes = [text_rope(rope) for rope in facts.rotations.values() if rope is not None]
         return [step for rope in ropes for step in steps_of(rope.scaling) if isinstance(step, kind)]
