@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from posenc.hf import read_rope
-from posenc.hf.families import FAMILIES, NON_ROTARY, ROTARY, UNSUPPORTED, family_of, record_of
-from posenc.hf.families.family import KINDS
+from posenc.hf import convert_config, explain, extend_config, families, read_rope, serve_flags
+from posenc.hf.doctor import examine
+from posenc.hf.families import FAMILIES, NON_ROTARY, ROTARY, UNSUPPORTED, family_of
+from posenc.hf.families.decoders import DECODERS
+from posenc.hf.families.family import KINDS, SLIDING, Family, LayerPattern, RotationRules
+from posenc.hf.families.listing import every_line
 from posenc.hf.findings import NotReadError
 
 
@@ -17,7 +20,6 @@ def test_a_record_says_one_thing(name: str) -> None:
     family = FAMILIES[name]
     states = [name in ROTARY, name in NON_ROTARY, name in UNSUPPORTED, bool(family.code_of)]
     assert sum(states) == 1 or (not any(states) and family.text_type)
-    assert not family.code_of or record_of(name) is not None
     for other in filter(None, (family.code_of, family.code_if_listed)):
         assert FAMILIES[other].rotation is not None or other in NON_ROTARY
     assert set(family.layers.cycle) <= KINDS
@@ -62,3 +64,23 @@ def test_models_of_remote_code_are_refused_without_advice_on_a_base(config: dict
         assert config["model_type"] in str(error.value)
         assert "rope_theta" not in str(error.value)
         assert "10000" not in str(error.value)
+
+
+def test_a_family_is_one_line_that_every_table_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Llama whose every fourth layer does not rotate, and whose others have windows."""
+    record = Family(RotationRules(base=5e5, unrotated_every=4), layers=LayerPattern((SLIDING,)))
+    monkeypatch.setitem(DECODERS, "sparrow sparrow_moe", record)
+    monkeypatch.setattr(families, "_COMPLETED", {})
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 8}
+    for name in ("sparrow", "sparrow_moe"):
+        config = {"model_type": name, **sizes, "max_position_embeddings": 8192, "sliding_window": 512}
+        config["rope_parameters"] = {"rope_type": "default", "rope_theta": 5e5}
+        read = read_rope(config)
+        assert [layer.window for layer in read.facts.layers] == [512] * 8
+        assert [layer.rotation is None for layer in read.facts.layers] == [False, False, False, True] * 2
+        assert explain(config).facts["model_type"] == name
+        assert examine(config).healthy
+        assert convert_config(config).config["rope_theta"] == 5e5
+        assert extend_config({**config, "sliding_window": None}, 32768).plan.factor == 4
+        assert "vllm" in {line.engine for line in serve_flags(read)}
+        assert [line.state for line in every_line() if line.name == name] == ["read"]

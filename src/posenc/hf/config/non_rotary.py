@@ -106,7 +106,7 @@ def _with_numbers(scheme: PositionScheme, text_config: TextConfig, root: Config)
 
 def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) -> SchemeFacts:
     number = _count(text_config, table.key, table.default)
-    rows = _count(text_config, table.rows_key, number) if table.rows_key else number + table.extra
+    rows = number + table.extra
     skipped = 0
     text, builds = scheme.text, scheme.builds
     if table.padding is not None:
@@ -120,8 +120,7 @@ def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) ->
         return SchemeFacts(text)
     builds = builds.replace("max_length=max_length", f"max_length={positions}")
     numbers = f"{rows:,} rows" if rows == positions else f"{rows:,} rows for {positions:,} positions"
-    added = 0 if table.rows_key else table.extra
-    return SchemeFacts(f"{text} ({numbers})", builds, rows, positions, key=table.rows_key or table.key, added=added)
+    return SchemeFacts(f"{text} ({numbers})", builds, rows, positions, key=table.key, added=table.extra)
 
 
 def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextConfig, root: Config) -> SchemeFacts:

@@ -1,9 +1,9 @@
 """What is known of each model type: a record of what its code decides, and numbers that its config class decides.
 
-To add a family, write one line in the file that fits (decoders, unrotated, encoders, encoder_decoders, hybrids,
-multimodal, vision, audio): its model type, or several with spaces between, and a `Family`. Then run
-benchmarks/model_types.py, which reads the class's own numbers into `defaults`. The parts of a record are explained
-where they are defined: `RotationRules`, `LayerPattern`, `Attention`, `PositionScheme`.
+To add a family, write one line in the file that fits (decoders, encoders, media): its model type, or several with
+spaces between, and a `Family`. Then run benchmarks/model_types.py, which reads the class's own numbers into `defaults`.
+The parts of a record are explained where they are defined: `RotationRules`, `LayerPattern`, `Attention`,
+`PositionScheme`.
 tests/reference holds every record against the code of transformers.
 """
 
@@ -21,7 +21,7 @@ from posenc.hf.families.position_schemes import PositionScheme
 
 __all__ = [
     "FAMILIES", "NON_ROTARY", "ROTARY", "ROTATIONS", "UNSUPPORTED", "Attention", "Family", "LayerPattern",
-    "PositionScheme", "RotationRules", "Sizes", "family_of", "record_of", "written_records",
+    "PositionScheme", "RotationRules", "Sizes", "family_of", "written_records",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -46,40 +46,31 @@ def __getattr__(name: str) -> Any:
     return values
 
 
-def record_of(name: str) -> Family | None:
-    """The record of a model type, or of its text part (``name`` + "_text"); None where there is neither.
-
-    A composite model's record, which only names its text model, does not count.
-    """
-    for model_type in (name, f"{name}_text"):
-        family = FAMILIES.get(model_type)
-        if family is not None and family.code_of:
-            return replace(FAMILIES[family.code_of], since=family.since)
-        if family is not None and (family.rotation or family.schemes or family.unsupported):
-            return family
-    return None
-
-
 def family_of(model_types: list[str], *, listed: bool, latent: bool) -> tuple[Family, bool]:
-    """The record of the first of ``model_types`` that has one, and whether it rotates by known rules.
+    """The record of the first of ``model_types``, or of its text part (``name`` + "_text"), that has one, and whether
+    it rotates by known rules.
 
-    Without any record the rotation is read as in a Llama, or in DeepSeek's models under latent attention.
+    A composite model's record, which only names its text model, does not count. Without any record the rotation is
+    read as in a Llama, or in DeepSeek's models under latent attention.
 
     Args:
         model_types: of the text part, then of the parts around it.
         listed: whether the config has ``layer_types``.
         latent: whether the config has ``qk_rope_head_dim``.
     """
-    family = next((record for name in model_types if (record := record_of(name)) is not None), None)
-    if family is None:
-        return Family(RotationRules(layout="interleaved", latent=True) if latent else RotationRules()), False
-    if listed and family.code_if_listed:
-        family = FAMILIES[family.code_if_listed]
-    return family, family.rotation is not None
+    for name in (each for model_type in model_types for each in (model_type, f"{model_type}_text")):
+        family = FAMILIES.get(name, _NONE)
+        if family.code_of:
+            family = replace(FAMILIES[family.code_of], since=family.since)
+        if listed and family.code_if_listed:
+            family = FAMILIES[family.code_if_listed]
+        if family.rotation or family.schemes or family.unsupported:
+            return family, family.rotation is not None
+    return Family(RotationRules(layout="interleaved", latent=True) if latent else _PLAIN), False
 
 
 FILE = Path(__file__).with_name("defaults.json")
-FILES = ("decoders", "unrotated", "encoders", "encoder_decoders", "hybrids", "multimodal", "vision", "audio")
+FILES = ("decoders", "encoders", "media")
 SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
 _PLAIN, _NONE = RotationRules(), Family()
 
@@ -150,10 +141,7 @@ def _of_scheme(scheme: PositionScheme, known: Mapping[str, Any]) -> PositionSche
     if scheme.table is not None and not scheme.table.default and "rows" in known:
         return replace(scheme, table=replace(scheme.table, default=known["rows"]))
     if scheme.patches is not None and not scheme.patches.image_size and "patch_size" in known:
-        sizes: dict[str, Any] = {key: _side(known[key]) for key in ("image_size", "patch_size") if key in known}
-        return replace(scheme, patches=replace(scheme.patches, **sizes))
+        sizes = {key: known[key] for key in ("image_size", "patch_size") if key in known}
+        sides: dict[str, Any] = {key: tuple(size) if isinstance(size, list) else size for key, size in sizes.items()}
+        return replace(scheme, patches=replace(scheme.patches, **sides))
     return scheme
-
-
-def _side(size: int | list[int]) -> int | tuple[int, int]:
-    return size if isinstance(size, int) else (size[0], size[1])

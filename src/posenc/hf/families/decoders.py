@@ -1,4 +1,4 @@
-"""Text decoders that rotate queries and keys, and those that are refused; `unrotated` has the others.
+"""Decoders of text, and models with recurrent or linear-attention layers, alone or between layers of attention.
 
 One record a model type, read in the modelling and configuration files of transformers 5.23.
 """
@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from posenc.hf.families.family import (
     BEAM,
+    BIDIRECTIONAL,
     CHUNKED,
     COMPRESSED,
     FULL,
     GEMMA_3_KINDS,
     HEAVILY_COMPRESSED,
+    HYBRID,
+    HYBRID_SLIDING,
     INDEXED,
+    INKLING,
+    INKLING_2,
     LEARNED,
+    LINEAR,
     LLAMA_4,
     MISTRAL,
     MODERNBERT_KINDS,
+    NOT_READ,
     SLIDING,
     Attention,
     Family,
@@ -26,6 +33,19 @@ from posenc.hf.families.family import (
     RotationRules,
     Window,
 )
+from posenc.hf.families.position_schemes import (
+    ALIBI,
+    BY_TOKEN,
+    NOPE,
+    RECURRENCE,
+    SINUSOIDAL_FAIRSEQ,
+    SINUSOIDAL_HALVES,
+    TRANSFORMER_XL,
+    learned,
+    learned_with_offset,
+)
+
+_CONVOLUTIONS = Listing("numbers", "full_attn_idxs", names={"listed": FULL, "others": "conv"})  # as first released
 
 DECODERS: dict[str, Family] = {
     (
@@ -34,9 +54,7 @@ DECODERS: dict[str, Family] = {
     ): Family(RotationRules()),
     "axk1 deepseek_v3 glm4_moe_lite youtu": Family(RotationRules(layout="interleaved", latent=True, layout_key=True)),
     "axk2 deepseek_v32 glm_moe_dsa": Family(
-        RotationRules(layout="interleaved", latent=True),
-        layers=LayerPattern((INDEXED,)),
-        attention=Attention(top_k=0),
+        RotationRules(layout="interleaved", latent=True), layers=LayerPattern((INDEXED,)), attention=Attention(top_k=0)
     ),
     "blt_global_transformer cohere ernie4_5 ernie4_5_moe helium": Family(RotationRules(layout="interleaved")),
     "codegen gptj": Family(RotationRules(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True)),
@@ -75,8 +93,7 @@ DECODERS: dict[str, Family] = {
     "hunyuan_v1_dense hunyuan_v1_moe": Family(RotationRules(), attention=Attention(normed_after=True)),
     "laguna mellum": Family(RotationRules(default_share=True, nested=True), layers=LayerPattern(only_listed=True)),
     "muse_glimmer_text muse_spark_text": Family(
-        RotationRules(bases_key="layer_rope_theta"),
-        layers=LayerPattern((FULL, *3 * (SLIDING,)), anchored_at_end=True),
+        RotationRules(bases_key="layer_rope_theta"), layers=LayerPattern((FULL, *3 * (SLIDING,)), anchored_at_end=True)
     ),
     "qwen2 qwen3": Family(
         RotationRules(),
@@ -132,8 +149,7 @@ DECODERS: dict[str, Family] = {
         not_compared="keys are the values too, rotated and rotated back; and queries attend to compressed tokens",
     ),
     "dots1": Family(
-        RotationRules(),
-        layers=LayerPattern(sliding_from_key="max_window_layers", sliding_from=62, window=Window(4096)),
+        RotationRules(), layers=LayerPattern(sliding_from_key="max_window_layers", sliding_from=62, window=Window(4096))
     ),
     "flint": Family(
         RotationRules(unrotated_kinds=(FULL,), only_sliding=True),
@@ -164,8 +180,7 @@ DECODERS: dict[str, Family] = {
         attention=Attention(temperature=LLAMA_4),
     ),
     "longcat_flash": Family(
-        RotationRules(layout="interleaved", latent=True),
-        layers=LayerPattern(count_key="num_layers", per_count=2),
+        RotationRules(layout="interleaved", latent=True), layers=LayerPattern(count_key="num_layers", per_count=2)
     ),
     "mimo_v2_flash": Family(
         RotationRules(
@@ -212,7 +227,7 @@ DECODERS: dict[str, Family] = {
     "muse_glimmer_assistant": Family(
         RotationRules(),
         layers=LayerPattern((SLIDING,), window=Window(sides="each")),
-        attention=Attention(direction="bidirectional"),
+        attention=BIDIRECTIONAL,
         not_compared="drafts tokens for another model, whose states are its keys",
     ),
     "nanochat": Family(unsupported="rotates every pair the other way round"),
@@ -261,4 +276,105 @@ DECODERS: dict[str, Family] = {
         unsupported="has its code in the checkpoint: rope_embedding_base and rope_position_scale decide its rotation, "
         "and layers other than every dense_attention_every_n_layers-th have block-sparse attention"
     ),
+    # Without rotation: learned tables, ALiBi, Transformer-XL's scores.
+    "biogpt opt": Family(schemes=(learned_with_offset(),)),
+    "bloom mpt": Family(schemes=(ALIBI,)),
+    "decision_transformer gpt2 gpt_bigcode openai-gpt": Family(schemes=(learned(key="n_positions"),)),
+    "ctrl": Family(schemes=(SINUSOIDAL_HALVES.with_rows(256, "n_positions"),)),
+    "gpt_neo": Family(
+        layers=LayerPattern(
+            (FULL, SLIDING),
+            listing=Listing("spans", "attention_types", names={"global": FULL, "local": SLIDING}),
+            count_key="num_layers",
+            window=Window(key="window_size"),
+        ),
+        attention=Attention(scale="one"),
+        schemes=(learned(),),
+    ),
+    "inkling2_text": Family(
+        layers=LayerPattern((*5 * (HYBRID_SLIDING,), HYBRID), window=Window(key="sliding_window_size")),
+        attention=Attention(sinks=("all",), sink_by_token=True, temperature=INKLING_2),
+        schemes=(BY_TOKEN,),
+    ),
+    "inkling_text": Family(
+        layers=LayerPattern(
+            (*5 * (HYBRID_SLIDING,), HYBRID),
+            window=Window(key="sliding_window_size"),
+            listing=Listing("numbers", "local_layer_ids", names={"listed": HYBRID_SLIDING, "others": HYBRID}),
+        ),
+        attention=Attention(scale="inverse", temperature=INKLING),
+        schemes=(BY_TOKEN,),
+    ),
+    "transfo-xl": Family(schemes=(TRANSFORMER_XL,)),
+    "xglm": Family(layers=LayerPattern(count_key="num_layers"), schemes=(SINUSOIDAL_FAIRSEQ,)),
+    "xlnet": Family(attention=NOT_READ, schemes=(TRANSFORMER_XL,)),
+    # With recurrent or linear-attention layers.
+    "falcon_mamba mamba mamba2 rwkv xlstm": Family(attention=Attention(direction="none"), schemes=(RECURRENCE,)),
+    "lfm2 lfm2_moe": Family(RotationRules(), layers=LayerPattern(only_listed=True, listing=_CONVOLUTIONS)),
+    "qwen3_5_moe_text qwen3_5_text": Family(
+        RotationRules(default_share=True, sections=(11, 11, 10), order="interleaved"),
+        layers=LayerPattern((*3 * (LINEAR,), FULL)),
+    ),
+    "bailing_hybrid": Family(
+        RotationRules(layout="interleaved", latent=True),
+        layers=LayerPattern((*5 * (LINEAR,), FULL), period_key="layer_group_size"),
+    ),
+    "bamba": Family(
+        RotationRules(default_share=True),
+        layers=LayerPattern(only_listed=True, listing=Listing("numbers", "attn_layer_indices", default=[])),
+    ),
+    "falcon_h1": Family(RotationRules()),
+    "glm5_next_text": Family(
+        layers=LayerPattern((*3 * (LINEAR,), INDEXED)), attention=Attention(top_k=0), schemes=(NOPE,)
+    ),
+    "granitemoehybrid": Family(
+        RotationRules(rotates_if=("position_embedding_type", "rope")),
+        layers=LayerPattern(only_listed=True),
+        attention=Attention(scale="attention_multiplier"),
+        schemes=(NOPE,),
+    ),
+    "jamba": Family(
+        layers=LayerPattern(
+            only_listed=True,
+            listing=Listing("period", "attn_layer_period", default=8, offset_key="attn_layer_offset", offset=4),
+        ),
+        schemes=(NOPE,),
+    ),
+    "kimi_k3": Family(code_of="kimi_linear"),
+    "kimi_linear": Family(
+        layers=LayerPattern(
+            only_listed=True, listing=Listing("numbers", "full_attn_layers", parent="linear_attn_config", first=1)
+        ),
+        schemes=(NOPE,),
+    ),
+    "lfm3": Family(RotationRules(base=1000000.0, nested=True), layers=LayerPattern(only_listed=True)),
+    "minimax": Family(RotationRules(), layers=LayerPattern(only_listed=True, window=Window(every_layer=True))),
+    "nemotron_h": Family(
+        layers=LayerPattern(
+            only_listed=True,
+            listing=Listing(
+                "letters", "hybrid_override_pattern", names={"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
+            ),
+        ),
+        attention=Attention(head_dim=128),
+        schemes=(NOPE,),
+    ),
+    "olmo_hybrid": Family(RotationRules(null_base=True), layers=LayerPattern((*3 * (LINEAR,), FULL))),
+    "qwen3_next": Family(RotationRules(default_share=True), layers=LayerPattern((*3 * (LINEAR,), FULL))),
+    "qwen4_exp_text": Family(
+        RotationRules(default_share=True, sections=(11, 11, 10), order="interleaved"),
+        layers=LayerPattern((*3 * (LINEAR,), INDEXED), period_key="full_attention_interval", full_is=INDEXED),
+    ),
+    "recurrent_gemma": Family(
+        RotationRules(default_share=True),
+        layers=LayerPattern((*2 * (LINEAR,), SLIDING), window=Window(key="attention_window_size")),
+    ),
+    "zamba": Family(schemes=(NOPE,)),
+    "zamba2": Family(
+        RotationRules(rotates_if=("use_mem_rope", True), head_key="attention_head_dim"),
+        layers=LayerPattern(only_listed=True, types_key="layers_block_type"),
+        attention=Attention(scale="half"),
+        schemes=(NOPE,),
+    ),
+    "zaya": Family(RotationRules(default_share=True, nested=True), layers=LayerPattern(only_listed=True)),
 }

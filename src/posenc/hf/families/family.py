@@ -339,6 +339,9 @@ class Attention:
 
 
 CAUSAL = Attention()
+BIDIRECTIONAL = Attention(direction="bidirectional")
+ENCODER_DECODER = Attention(direction="encoder-decoder")
+NOT_READ = Attention(direction="")
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,12 @@ class Table:
         extra: rows that the code adds to the number under ``key``, in front of the first position.
         padding: default of ``pad_token_id``, where positions start behind that row (RoBERTa), so that no position reads
             the rows up to it; None: positions start at the first row.
-        rows_key: key of the number of rows, where ``key`` only limits the positions.
     """
 
     default: int
     key: str = "max_position_embeddings"
     extra: int = 0
     padding: int | None = None
-    rows_key: str = ""
 
 
 @dataclass(frozen=True)

@@ -338,7 +338,7 @@ def _keys_of_family(family: Family) -> set[str]:
     if attention.bidirectional_if is not None:
         keys.add("use_bidirectional_attention")
     for scheme in family.schemes:
-        keys |= {scheme.table.key, scheme.table.rows_key} if scheme.table else set()
+        keys |= {scheme.table.key} if scheme.table else set()
         keys |= {scheme.buckets.count_key, scheme.buckets.distance_key} if scheme.buckets else set()
         keys |= {*scheme.switched_by}
     rotation = family.rotation
