@@ -10,7 +10,7 @@ from typing import Any
 
 from posenc.hf.doctor import Finding, Report, examine, fix
 from posenc.hf.doctor import compare as compare_checkpoints
-from posenc.hf.sources.hub import hub_id, local_source
+from posenc.hf.sources.load import hub_id, local_source
 from posenc.input_files import naming, read_text
 
 

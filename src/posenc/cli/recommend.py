@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.cli.columns import labelled, paragraph
-from posenc.hf.sources.hub import hub_id, local_source
+from posenc.hf.sources.load import hub_id, local_source
 from posenc.input_files import naming
 from posenc.published import page_address
 from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend

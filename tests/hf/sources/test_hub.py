@@ -16,8 +16,8 @@ from huggingface_hub import constants, errors
 
 import posenc_cli
 from posenc.hf import read_rope
-from posenc.hf.sources import hub
-from posenc.hf.sources.hub import HubError, HubId, config_folder, hub_id, local_source
+from posenc.hf.sources import load
+from posenc.hf.sources.load import HubError, HubId, config_folder, hub_id, local_source
 
 COMMIT, OTHER = "1" * 40, "2" * 40
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "max_position_embeddings": 8192}
@@ -54,7 +54,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A Hub that has the files of a dictionary, or raises what stands there for a name."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "check_connection", lambda: None)
+    monkeypatch.setattr(load, "check_connection", lambda: None)
     files: dict[str, Any] = {"asked": []}
 
     def download(name: str, file: str, *, revision: str) -> str:
@@ -127,7 +127,7 @@ def test_only_config_files_are_downloaded(server: dict[str, Any]) -> None:
     server |= {"config.json": CONFIG, "tokenizer_config.json": {}, "model.safetensors": 1}
     folder = config_folder(MODEL)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "tokenizer_config.json"]
-    assert set(server["asked"]) == {"config.json", *hub.SIDE_FILES}
+    assert set(server["asked"]) == {"config.json", *load.SIDE_FILES}
 
 
 def test_a_repository_with_params_json(server: dict[str, Any]) -> None:

@@ -31,8 +31,7 @@ from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.sources.hub import INDEX
-from posenc.hf.sources.load import Config, load, missing
+from posenc.hf.sources.load import INDEX, Config, load, missing
 from posenc.hf.sources.tensor_files import problems_of_weights
 from posenc.input_files import naming, path_text, printable
 from posenc.rotary.rope import RoPE

@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.limits import FILE_BYTES, is_count
-from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
-from posenc.hf.sources.load import Config, Source, load, translate
+from posenc.hf.sources.load import SIDE_FILES, Config, Source, hub_id, load, local_source, translate
 from posenc.input_files import (
     UnreadableFileError,
     is_lfs_pointer,
