@@ -113,11 +113,11 @@ def convert_config(
     facts = read_rope(files.config).facts  # raises for whatever cannot be understood, and names the key
     text_config, reason = facts.text, ""
     try:
-        changes = changes_to(target, text_config)
+        changes = changes_to(target, text_config, facts.blocks)
     except NoOldFormError as error:
         if target == "v4":
             raise
-        changes, reason = block_to_add(text_config), str(error)
+        changes, reason = block_to_add(text_config, facts.blocks), str(error)
     paths = {(*text_config.path, key): value for key, value in changes.items()}
     text = edited(files.texts[CONFIG], paths)
     config: Config = json.loads(text)

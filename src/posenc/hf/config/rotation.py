@@ -266,47 +266,6 @@ def of_an_engine(values: Block, convention: str) -> bool:
     return rope_type == WITH_ALPHA or rope_type in OF_ENGINES or (rope_type == "dynamic" and convention in ENGINES)
 
 
-def engine_scaling(values: Block, longest: int | None, pairs: int, convention: str) -> Formula | None:
-    """The scaling of a checked block.
-
-    Args:
-        values: of the block, over its defaults.
-        longest: ``max_position_embeddings``.
-        pairs: that rotate.
-        convention: whose reading.
-    """
-    rope_type: str = values["rope_type"]
-    if rope_type == WITH_ALPHA:
-        return NTKAware(values["alpha"])
-    factor: float = values["factor"]
-    if rope_type == "dynamic" and convention == "vllm":
-        longer = 1.0 if longest is None else longest / values.get(TRAINED, longest)
-        larger = factor * longer - (factor - 1)
-        return NTKAware(larger) if larger > 1 else None
-    if rope_type == "dynamic":
-        return NTKAware(factor * factor - factor + 1)
-    if rope_type == "ntk":
-        assert longest is not None
-        power = values.get("mixed_b", 1.0)
-        factors = [math.exp(math.log(factor) * ((pair + 1) / pairs) ** power) for pair in range(pairs)]
-        return LongRoPE(factors, factors, original_length=longest, factor=1.0, gain=1.0)
-    options: dict[str, Any] = {
-        key: values[key]
-        for key in ("beta_fast", "beta_slow", "extrapolation_factor", "attn_factor", "mscale", "mscale_all_dim")
-        if key in values and not (convention == "vllm" and key in VLLM)
-    }
-    if "mscale" not in options or "mscale_all_dim" not in options:  # DeepSeek's own code: 1 and 0 for a missing one
-        scale, all_dim = options.get("mscale", 1.0), options.get("mscale_all_dim", 0.0)
-        options["attention_factor"] = (
-            options.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
-        )
-    yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **options)
-    if rope_type == "deepseek_yarn":
-        return yarn
-    options = {key: value for key, value in options.items() if not key.startswith(("mscale", "att"))}
-    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **options)
-
-
 def scaling_of(values: Block, longest: int | None, pairs: int, convention: Convention) -> Formula | None:
     """The scaling that a checked block means.
 
@@ -316,20 +275,30 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
         pairs: that rotate.
         convention: as in `read_rope`.
     """
-    if of_an_engine(values, convention):
-        return engine_scaling(values, longest, pairs, convention)
-    rope_type, factor = values.get("rope_type", "default"), values.get("factor", 1.0)
-    original = values.get("original_max_position_embeddings")
+    rope_type, factor, original = values.get("rope_type", "default"), values.get("factor", 1.0), values.get(ORIGINAL)
+    if rope_type == "default":
+        return None
     if rope_type == "linear":
         return PositionInterpolation(factor)
-    if rope_type == "dynamic":
-        assert longest is not None
-        return DynamicNTK(factor, original_length=longest)
     if rope_type == "proportional":
         share = Proportional(values.get("partial_rotary_factor", 1.0))
         return share if factor == 1 else Chain(share, PositionInterpolation(factor))
-    if rope_type == "default":
-        return None
+    if rope_type == WITH_ALPHA:
+        return NTKAware(values["alpha"])
+    if rope_type == "dynamic" and convention in ENGINES:
+        larger = factor * factor - factor + 1
+        if convention == "vllm":
+            longer = 1.0 if longest is None else longest / values.get(TRAINED, longest)
+            larger = factor * longer - (factor - 1)
+        return NTKAware(larger) if larger > 1 or convention == "sglang" else None
+    if rope_type == "dynamic":
+        assert longest is not None
+        return DynamicNTK(factor, original_length=longest)
+    if rope_type == "ntk":
+        assert longest is not None
+        power = values.get("mixed_b", 1.0)
+        factors = [math.exp(math.log(factor) * ((pair + 1) / pairs) ** power) for pair in range(pairs)]
+        return LongRoPE(factors, factors, original_length=longest, factor=1.0, gain=1.0)
     assert original is not None
     if rope_type == "llama3":
         low, high = values["low_freq_factor"], values["high_freq_factor"]
@@ -345,30 +314,30 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
     return yarn_of(values, original, convention)
 
 
+_RAMP = ("beta_fast", "beta_slow", "truncate", "extrapolation_factor")
+
+
 def yarn_of(values: Block, original: int, convention: Convention) -> YaRN:
+    """YaRN as a convention reads it, or as vLLM and SGLang have the types of DeepSeek's own code."""
     if convention != "sglang":
         values = {key: value for key, value in values.items() if key not in VLLM}
-    attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
-    if convention == "sglang":
-        attention_factor = None
-        if mscale is not None and all_dim is not None and not (mscale and all_dim):  # there 0 is a number like others
-            ratio = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
-            attention_factor = ratio * values.get("attn_factor", 1.0)
-    if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):
-        mscale, all_dim = (1.0 if mscale is None else mscale), (all_dim or 0.0)
-        attention_factor = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
-    return YaRN(
-        values["factor"],
-        original_length=original,
-        beta_fast=values.get("beta_fast", 32.0),
-        beta_slow=values.get("beta_slow", 1.0),
-        truncate=values.get("truncate", True),
-        attention_factor=attention_factor,
-        mscale=mscale,
-        mscale_all_dim=all_dim,
-        extrapolation_factor=values.get("extrapolation_factor", 1.0),
-        attn_factor=values.get("attn_factor", 1.0),
-    )
+    ramp, attn_factor = {key: values[key] for key in _RAMP if key in values}, values.get("attn_factor", 1.0)
+    factor, mscale, all_dim = values["factor"], values.get("mscale"), values.get("mscale_all_dim")
+    attention_factor = None if convention == "sglang" else values.get("attention_factor")
+    # DeepSeek's own code, and engines for its types, take 1 and 0 for a missing one.
+    by_ratio = values.get("rope_type") in OF_ENGINES and not (mscale and all_dim)
+    if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):  # as there
+        mscale, all_dim, by_ratio = 1.0 if mscale is None else mscale, all_dim or 0.0, True
+    if convention == "sglang" and mscale is not None and all_dim is not None:  # there 0 is a number like others
+        by_ratio = not (mscale and all_dim)
+    if by_ratio and attention_factor is None:
+        ratio = mscale_gain(factor, 1.0 if mscale is None else mscale) / mscale_gain(factor, all_dim or 0.0)
+        attention_factor = ratio * attn_factor
+    yarn = YaRN(factor, original_length=original, attention_factor=attention_factor, mscale=mscale,
+                mscale_all_dim=all_dim, attn_factor=attn_factor, **ramp)  # fmt: skip
+    if values.get("rope_type") != "deepseek_llama_scaling":
+        return yarn
+    return YaRN(factor, original_length=original, attention_factor=yarn.gain, **ramp)
 
 
 # Rotations
@@ -405,11 +374,6 @@ def rotary_dim(values: Block, width: int) -> int:
     return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
 
 
-def counts(rope: MRoPESpec) -> list[int]:
-    """How many pairs read each axis."""
-    return [rope.order().count(axis) for axis in range(rope.axes)]
-
-
 def with_sections(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPESpec:
     """The M-RoPE whose pairs are those of a rotation, dealt out in sections."""
     return MRoPESpec(
@@ -436,7 +400,7 @@ def equivalent(first: Rotation | None, second: Rotation | None, rtol: float = 1e
         first, second: rotations.
         rtol: relative difference of frequencies and gains that counts as none.
     """
-    if first is None or second is None:
+    if first is None or second is None or first is second:
         return first is second
     if not read_alike(first, second):
         return False

@@ -233,19 +233,18 @@ def check_spelling(spelling: object) -> Spelling:
     raise ValueError(f"spelling must be one of {', '.join(SPELLINGS)}, got {shown(spelling)}")
 
 
-def changes_to(spelling: Spelling, text_config: TextConfig) -> dict[str, Any]:
+def changes_to(spelling: Spelling, text_config: TextConfig, blocks: Sequence[RopeBlock]) -> dict[str, Any]:
     """Keys of the text config to set, or to remove (`posenc.hf.sources.config_files.REMOVED`), for a spelling.
 
     Raises:
         NoOldFormError: for "v4" and "both", where version 4 has no keys for the rotation.
         ValueError: for a model that does not rotate.
     """
-    blocks = find_rope_blocks(text_config)
     if all(block.values is None for block in blocks):
         raise ValueError(f"{text_config.model_type or 'the config'}: no layer rotates, so there is nothing to convert")
     if text_config.rotation.fixed:
         raise ValueError(f"{text_config.model_type}: its code reads no rope block, so there is nothing to convert")
-    changes = {} if spelling == "v4" else block_to_add(text_config)
+    changes = {} if spelling == "v4" else block_to_add(text_config, blocks)
     if spelling != "v5":  # keys that stand stay as they are
         if text_config.known and text_config.family.since > 4:
             raise NoOldFormError(f"version 4 of transformers does not have model_type {text_config.model_type!r}")
@@ -257,17 +256,15 @@ def changes_to(spelling: Spelling, text_config: TextConfig) -> dict[str, Any]:
         }  # fmt: skip
     removed: set[str] = set()
     if spelling == "v5":
-        outside = {path[0] for block in blocks for key, paths in block.sources.items() for path in paths
-                   if len(path) == 1 and key != ORIGINAL}  # fmt: skip
-        removed = {"rope_scaling", *outside, *(keys.theta_key for keys in text_config.rotation.kinds.values())}
+        removed = {"rope_scaling", *_outside(blocks), *(keys.theta_key for keys in text_config.rotation.kinds.values())}
     elif spelling == "v4":
         removed = {"rope_parameters"}
     return {**changes, **{key: REMOVED for key in sorted(removed) if key in text_config}}
 
 
-def block_to_add(text_config: TextConfig) -> dict[str, Any]:
+def block_to_add(text_config: TextConfig, blocks: Sequence[RopeBlock]) -> dict[str, Any]:
     """The keys of version 5 where they are missing, next to whatever a config has."""
-    block = version_5(given_blocks(text_config, find_rope_blocks(text_config)), text_config.rotation)
+    block = version_5(given_blocks(text_config, blocks), text_config.rotation)
     return {} if _has_bases(text_config.get("rope_parameters"), block) else {"rope_parameters": block}
 
 
@@ -439,11 +436,15 @@ def _old_block(block: Block) -> Block | None:
 def without_rope(text_config: TextConfig, rope_blocks: Sequence[RopeBlock]) -> Config:
     """The text part without the keys of its rotation, except a training length outside the blocks."""
     config = copy.deepcopy(dict(text_config))
-    outside = {path[0] for block in rope_blocks for key, paths in block.sources.items() for path in paths
-               if len(path) == 1 and key != ORIGINAL}  # fmt: skip
-    for name in (*BLOCKS, *outside):
+    for name in (*BLOCKS, *_outside(rope_blocks)):
         config.pop(name, None)
     return config
+
+
+def _outside(blocks: Sequence[RopeBlock]) -> set[str]:
+    """Keys of the rotation outside the blocks, but for a training length, which both versions read there."""
+    paths = {path for block in blocks for key, of in block.sources.items() if key != ORIGINAL for path in of}
+    return {path[0] for path in paths if len(path) == 1}
 
 
 def meaning(text_config: TextConfig, blocks: Sequence[RopeBlock]) -> dict[str, dict[str, Any]]:

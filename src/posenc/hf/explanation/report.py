@@ -24,7 +24,7 @@ from posenc.hf.config.layers import LayerFacts, half_counts, window_of
 from posenc.hf.config.non_rotary import AttachedNames, SchemeFacts, attached_names
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rope_keys import ALL
-from posenc.hf.config.rotation import AXES, SLOWEST, Convention, Rotation, counts, order_of, rotates_nothing, text_rope
+from posenc.hf.config.rotation import AXES, SLOWEST, Convention, Rotation, order_of, rotates_nothing, text_rope
 from posenc.hf.config.text_config import TextConfig, count_at, unrotated_width
 from posenc.hf.families.family import CHUNKED, CROSS, SLIDING
 from posenc.hf.limits import LAYERS
@@ -317,12 +317,12 @@ def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
     """The order of the pairs, and what of them reads each axis."""
     axes = {
         name: {
-            "pairs": pairs,
+            "pairs": rope.order().count(axis),
             "scaled_wavelengths": _range(
                 [2 * math.pi / t for t, reads in zip(theta, rope.order(), strict=True) if reads == axis and t > 0]
             ),
         }
-        for axis, (name, pairs) in enumerate(zip(AXES, counts(rope), strict=True))
+        for axis, name in enumerate(AXES)
     }
     return {"order": order_of(rope), "axes": axes}
 
