@@ -213,6 +213,12 @@ class TestConventions:
             assert torch.equal(read.rope.spectrum().theta, self.read().rope.spectrum().theta)
             assert {item.level for item in read.findings if item.name == "key-of-older-vllm"} == {"fault"}
 
+    @pytest.mark.parametrize("convention", ["vllm", "sglang"])
+    def test_a_zero_is_a_number_for_the_types_of_deepseeks_own_code(self, convention: str) -> None:
+        m, keys = 1.2772588722239782, {"rope_type": "deepseek_yarn", "mscale": 0.0, "mscale_all_dim": 1.0}
+        assert self.gain(convention=convention, **keys) == pytest.approx(1 / m)
+        assert self.gain(convention=convention, **{**keys, "mscale": 1.0, "mscale_all_dim": 0.0}) == pytest.approx(m)
+
     def test_softmax_factor(self) -> None:
         both = {"mscale": 1.0, "mscale_all_dim": 1.0}
         square = 1.2772588722239782**2
