@@ -126,6 +126,11 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
                            "swa_rope_theta": 5e4}))),
     ({"base-lost"}, "a block without the base that its class has in its own",
      {"model_type": "ministral3", "head_dim": 128, "max_position_embeddings": 262144, "rope_parameters": MINISTRAL}),
+    ({"key-ignored", "share-ignored"}, "GPT-NeoX's share in a Llama", llama({}, rotary_pct=0.5)),
+    *(({"share-lost"}, f"rope type proportional in {name} without its share",
+       {"model_type": name, "hidden_size": 128, "num_attention_heads": 4,
+        "rope_parameters": {"rope_type": "proportional", "rope_theta": 1e4}})
+      for name in ("llama", "qwen2", "mistral")),
     ({"share-ignored"}, "a share next to the blocks of Gemma 4", {
         "model_type": "gemma4_text", "partial_rotary_factor": 0.5, "max_position_embeddings": 131072,
         "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,

@@ -30,6 +30,8 @@ DRIFT: list[tuple[set[str], str, Config, Config]] = [  # aspects that differ, wh
     ({"rotation"}, "a YaRN block dropped", LAYERS, without(LAYERS, "rope_scaling")),
     ({"rotation"}, "llama3 dropped", LLAMA, without(LLAMA, "rope_scaling")),
     ({"rotation"}, "linear over llama3", LLAMA, {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    ({"rotation"}, "linear scaling lost in a conversion (NVIDIA-NeMo/Megatron-Bridge#5097)",
+     llama({"rope_type": "linear", "factor": 8.0}), without(llama({}), "rope_scaling")),
     ({"rotation"}, "another factor", LAYERS, {**LAYERS, "rope_scaling": {**YARN, "factor": 2.0}}),
     ({"rotation"}, "beta_fast", LAYERS, {**LAYERS, "rope_scaling": {**YARN, "beta_fast": 16}}),
     ({"rotation"}, "the gain alone", LAYERS, {**LAYERS, "rope_scaling": {**YARN, "attention_factor": 1.0}}),

@@ -39,6 +39,18 @@ def test_defaults_of_each_class_are_the_presets(name: str) -> None:
     assert facts["findings"] == []
 
 
+def test_a_model_type_or_another_layout_next_to_the_class() -> None:
+    """Wan's own files have model_type "i2v"; LTX-2's say rope_type "split", pairs of halves within each head."""
+    wan = {"_class_name": "WanTransformer3DModel", "model_type": "i2v", "num_attention_heads": 12,
+           "attention_head_dim": 128}  # fmt: skip
+    facts = diffusion_facts(wan)
+    assert (facts["preset"], [axis["channels"] for axis in facts["rotation"]["axes"]]) == ("wan", [44, 42, 42])
+    ltx = {"_class_name": "LTX2VideoTransformer3DModel", "num_attention_heads": 32, "attention_head_dim": 128}
+    layouts = {rope_type: diffusion_facts({**ltx, "rope_type": rope_type})["rotation"]["layout"]
+               for rope_type in ("split", "interleaved")}  # fmt: skip
+    assert layouts == {"split": "half", "interleaved": "interleaved"}
+
+
 FLUX = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 40]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +42,7 @@ LAYERS: dict[str, tuple[Config, dict[str, int]]] = {  # the layers of each kind
         {FULL: 3, "mlp": 1},
     ),
     "EXAONE 4 in letters": (EXAONE, {SLIDING: 48, FULL: 16}),
+    "EXAONE MoE in letters": ({**EXAONE, "model_type": "exaone_moe"}, {SLIDING: 48, FULL: 16}),
     "Gemma 3 in letters": (
         {"model_type": "gemma3_text", "num_hidden_layers": 12, "head_dim": 256, "sliding_window_pattern": "LLLLLG"},
         {SLIDING: 10, FULL: 2},
@@ -104,6 +104,18 @@ SCALES: list[tuple[Config, float]] = [  # of the softmax, where the class decide
     ({"model_type": "gemma3_text", "query_pre_attn_scalar": 168}, 168**-0.5),
     ({"model_type": "granite", "hidden_size": 4096, "num_attention_heads": 32}, 1.0),
     ({"model_type": "hyperclovax", "hidden_size": 4096, "num_attention_heads": 64}, 64**-0.5),
+    ({"model_type": "bloom", "n_embed": 1024, "n_head": 16}, 64**-0.5),
+    ({"model_type": "bloom", "n_embed": 14336, "num_attention_heads": 112}, 128**-0.5),
+    (
+        {
+            "model_type": "zamba2",
+            "hidden_size": 64,
+            "num_attention_heads": 4,
+            "attention_head_dim": 32,
+            "layers_block_type": ["hybrid"] * 2,
+        },
+        16**-0.5,
+    ),
     ({"model_type": "decision_transformer", "hidden_size": 128, "n_embd": 768, "n_head": 1}, 128**-0.5),
 ]
 
@@ -112,6 +124,12 @@ SCALES: list[tuple[Config, float]] = [  # of the softmax, where the class decide
 def test_scales_that_a_config_leaves_to_its_class(config: Config, scale: float) -> None:
     kinds = explain({"num_hidden_layers": 2, **config}).facts["schedule"]["kinds"]
     assert [kind["softmax_scale"] for kind in kinds] == [pytest.approx(scale)] * len(kinds)
+
+
+def test_sliding_layers_of_inkling_have_a_width_of_their_own() -> None:
+    inkling = {**LAYERS["Inkling"][0], "swa_head_dim": 64}
+    kinds = explain(inkling).facts["schedule"]["kinds"]
+    assert {kind["kind"]: kind["softmax_scale"] for kind in kinds} == {"hybrid_sliding": 1 / 64, "hybrid": 1 / 128}
 
 
 @pytest.mark.parametrize("part", ["llm_config", "thinker_config"])
@@ -153,7 +171,7 @@ def test_parts_of_a_composite_that_are_not_read_are_named() -> None:
     assert explain(text).facts["parts_not_read"] == {}
 
 
-def test_layers_that_predict_further_tokens_are_none_of_a_gguf_file(tmp_path: Path) -> None:
+def test_layers_that_predict_further_tokens_are_none_of_a_gguf_file() -> None:
     """ggml-org/llama.cpp#26848: block_count has them, and the layers of the model lost a window."""
     keys = {
         "context_length": 131072, "block_count": 65, "embedding_length": 5120, "attention.head_count": 40,
@@ -165,6 +183,11 @@ def test_layers_that_predict_further_tokens_are_none_of_a_gguf_file(tmp_path: Pa
     assert {kind["kind"]: len(kind["layers"]) for kind in explanation["schedule"]["kinds"]} == {SLIDING: 48, FULL: 16}
     assert list(explanation["parts_not_read"]) == ["num_nextn_predict_layers"]
     assert read_rope(exaone).to_config()["num_hidden_layers"] == 64
+    glm = {"context_length": 131072, "block_count": 47, "embedding_length": 4096, "attention.head_count": 96,
+           "attention.head_count_kv": 8, "attention.key_length": 128, "rope.dimension_count": 64,
+           "rope.freq_base": 1e6, "nextn_predict_layers": 1}  # fmt: skip
+    glm = {"general.architecture": "glm4moe", **{f"glm4moe.{key}": value for key, value in glm.items()}}
+    assert len(explain(glm).facts["schedule"]["kinds"][0]["layers"]) == 46
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,8 @@ def test_faults_of_files(config: dict[str, Any], name: str, level: str, words: l
         (metadata(rope__scaling__type="longrope"), "rope_factors_short"),
         (metadata(rope__scaling__factor="2"), "factor"),
         (metadata(rope__scaling__alpha=1000.0), "alpha"),
+        (metadata(rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__yarn_ext_factor=0.0),
+         "yarn_ext_factor = 0.0"),
         ({**metadata(), "rope_freqs": [0.0]}, "rope_freqs.weight"),
         ({**metadata(), "rope_freqs": [1.0] * 3}, "64"),
         ({**metadata(), "rope_factors_long": FREQS}, "rope_factors"),
@@ -252,6 +254,13 @@ YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
         (metadata(rope__scaling__type="yarn"), {"gguf-factor-missing"}),
         (metadata(rope__scaling__type="linear"), {"gguf-factor-missing"}),
         (metadata(rope__scaling__type="linear", rope__scale_linear=2.0), set()),
+        (
+            metadata(**YARN, rope__scaling__original_context_length=2048, rope__scaling__yarn_ext_factor=4.0),
+            {"gguf-ext-factor"},
+        ),  # ikawrakow/ik_llama.cpp#2003
+        (metadata(**YARN, rope__scaling__original_context_length=2048, rope__scaling__yarn_ext_factor=1.0), set()),
+        (metadata(rope__dimension_count=64), {"gguf-width-refused"}),
+        (metadata("qwen3", rope__dimension_count=64), set()),
         (metadata("gemma3"), {"gguf-window-lost"}),
         (metadata("gemma3", attention__sliding_window=512), set()),
         (metadata("gpt-oss"), {"gguf-window-lost"}),

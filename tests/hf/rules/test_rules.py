@@ -137,11 +137,20 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"scaling-lost"}, "yarn lost, its length kept",
      {**without(GPT_OSS, "rope_scaling"), "vocab_size": 128, "initial_context_length": 4096,
       "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}}),
+    ({"layout-inverted"}, "the layout of DeepSeek-V3 inverted", {**DEEPSEEK, "rope_interleave": False}),
+    ({"windows-differ"}, "two windows in ModernBERT",
+     {"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6,
+      "local_attention": 128, "sliding_window": 32, "max_position_embeddings": 8192}),
+    ({"layers-unread"}, "a window with a point",
+     {"model_type": "mistral", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": 1e4, "sliding_window": 512.0}),
+    ({"version-5-spelling"}, "a base inside rope_scaling, read by version 4",
+     {**without(QWEN, "rope_theta"), "transformers_version": "4.51.0", "rope_scaling": {**YARN, "rope_theta": 1e6}}),
     ({"key-misspelt"}, "the local base without its last word",
      misspelt(GEMMA, "rope_local_base_freq", "rope_local_base")),
 ]  # fmt: skip
-CERTAIN = {"layer-orders-differ"}  # whose correction the file decides
+CERTAIN = {"layer-orders-differ", "version-5-spelling"}  # whose correction the file decides
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
+    ("version-5-spelling", {**without(QWEN, "rope_theta"), "rope_scaling": {**YARN, "rope_theta": 1e6}}),
     ("window-of-no-layer", {**QWEN, "num_hidden_layers": 5, "sliding_window": 2048}),
     ("key-of-an-engine", {**QWEN, "rope_scaling": {**YARN, "extrapolation_factor": 1.0}}),
     ("original-length-not-below", {**GPT_OSS, "max_position_embeddings": 512}),
@@ -171,6 +180,11 @@ SILENT: dict[str, Config] = {
          "rope_theta": 1e4, "rope_scaling": {"type": "longrope", "short_factor": [1.5] * 16, "long_factor": [1.5] * 16,
                                              "original_max_position_embeddings": 32768}},
     "a switch that is off, as in Qwen 2.5": {**QWEN, "use_sliding_window": False, "sliding_window": 4096},
+    "ModernBERT's window under both of its keys":
+        {"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6,
+         "local_attention": 128, "sliding_window": 64, "max_position_embeddings": 8192},
+    "Granite Docling's multiplier, which its class has":
+        {"model_type": "granite_docling_text", "head_dim": 64, "rope_theta": 1e6, "max_position_embeddings": 32768},
     "a million, of a model of other sizes": {**QWEN, "max_position_embeddings": 1010000},
 }  # fmt: skip
 
@@ -200,9 +214,22 @@ def test_what_decides_nothing_is_no_alarm(what: str) -> None:
     assert examine(SILENT[what]).names() == set(), str(examine(SILENT[what]))
 
 
+def of_original(config: Config, original: int) -> Config:
+    return {**config, "rope_scaling": {**config["rope_scaling"], "original_max_position_embeddings": original}}
+
+
+QWEN_3_LONGER = {**QWEN_3, "max_position_embeddings": 131072, "rope_scaling": YARN}
+
+
 @pytest.mark.parametrize(
     ("config", "right"),
     [
+        (of_original(DEEPSEEK, 163840), DEEPSEEK),  # NVIDIA/Megatron-LM#1418
+        (of_original(QWEN_3_LONGER, 131072), QWEN_3_LONGER),
+        (
+            of_original({**QWEN, "model_type": "qwen2", "rope_scaling": YARN}, 131072),
+            {**QWEN, "model_type": "qwen2", "rope_scaling": YARN},
+        ),
         (misspelt(QWEN_3, "rope_theta", "rope_thta"), QWEN_3),
         (misspelt(QWEN_3, "max_position_embeddings", "max_position_embedings"), QWEN_3),
         (
@@ -244,6 +271,14 @@ def test_a_flat_block_of_kinds_of_layers_is_dropped_by_its_class() -> None:
     default = examine({**OLMO_3, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})
     assert default.healthy
     assert "flat-block-dropped" in {each.name for each in default.findings}
+
+
+def test_versions_of_transformers_that_take_another_factor_are_named() -> None:
+    """QwenLM/Qwen3#1424: 4.51 to 4.55 compute the factor from the two lengths, and the gain from that."""
+    (text,) = [
+        f.text for f in examine({**QWEN_3, "rope_scaling": YARN}).findings if f.name == "factor-and-lengths-differ"
+    ]
+    assert all(part in text for part in ("4.51 to 4.55", "1.25", "1.022", "131,072"))
 
 
 def test_a_finding_of_remote_code_is_a_note() -> None:

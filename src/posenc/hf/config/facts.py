@@ -54,7 +54,16 @@ from posenc.hf.config.text_config import (
     max_length,
     width_of_heads,
 )
-from posenc.hf.families.family import COMPRESSED, FULL, INDEXED, NO_ATTENTION, SCALE_KEYS, SLIDING, Scale
+from posenc.hf.families.family import (
+    COMPRESSED,
+    FULL,
+    HYBRID_SLIDING,
+    INDEXED,
+    NO_ATTENTION,
+    SCALE_KEYS,
+    SLIDING,
+    Scale,
+)
 from posenc.hf.findings import Finding
 from posenc.hf.limits import CHANNELS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config, dotted
@@ -158,7 +167,7 @@ class ModelFacts:
             rope = None if layer.rotated_by is None else self.rotations[layer.rotated_by]
             if isinstance(rope, RoPESpec) and layer.rotated_by == ALL and base is not None and base != rope.base:
                 rope = rope.replace(base=base)
-            rotated = layer._replace(spec=rope, scale=self._scale(rope, rule)) if layer.attends else layer
+            rotated = layer._replace(spec=rope, scale=self._scale(layer.kind, rope, rule)) if layer.attends else layer
             kinds.append((rotated, numbers))
         return kinds
 
@@ -231,7 +240,7 @@ class ModelFacts:
             )
         return name if rotates.get(name) else None
 
-    def _scale(self, rope: Rotation | None, rule: Scale) -> float | None:
+    def _scale(self, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
         """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
         of_class = self.text.family.attention.scale_number
         value = self.text.get(rule, of_class)
@@ -247,13 +256,15 @@ class ModelFacts:
                 return None
             factor = next((self.softmax_factor(rope) for rope in self.rotations.values() if rope is not None), 1.0)
             return float((latent.rotated + latent.unrotated) ** -0.5) * factor
-        width = text_rope(rope).head_dim if rope is not None else self._width()
+        width = text_rope(rope).head_dim if rope is not None else self._width(kind)
         if width is None or rule == "inverse":
             return None if width is None else 1.0 / width
         return float((width / 2 if rule == "half" else width) ** -0.5)
 
-    def _width(self) -> int | None:
-        """Channels of a head in a layer that does not rotate."""
+    def _width(self, kind: str) -> int | None:
+        """Channels of a head in a layer that does not rotate; Inkling's sliding ones have a key of their own."""
+        if kind == HYBRID_SLIDING and (own := count_at(self.text, "swa_head_dim", CHANNELS)) is not None:
+            return own
         widths = [text_rope(rope).head_dim for rope in self.rotations.values() if rope is not None]
         if widths:
             return widths[0]

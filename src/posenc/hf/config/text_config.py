@@ -26,6 +26,8 @@ WIDTHS = (
     ("hidden_size", "encoder_num_attention_heads"),
 )
 _OTHER_WIDTHS = (  # of models without rotation
+    ("n_embed", "n_head"),  # BLOOM as released
+    ("n_embed", "num_attention_heads"),
     ("d_model", "encoder_attention_heads"),
     ("d_model", "attention_heads"),
     ("d_model", "num_heads"),

@@ -271,16 +271,19 @@ def following_the_text(case: Case) -> Iterator[Finding]:
 
 
 def version_5_spelling(case: Case) -> Iterator[Finding]:
-    """A block of version 5 without what version 4 reads: Open-Athena/MarinFold#184."""
+    """What version 4 does not read: a block of version 5 (Open-Athena/MarinFold#184), a base inside rope_scaling."""
     family, values = case.family, case.values
-    outside = any(case.text.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
     other = not case.text.known or family.nested or bool(family.kinds) or case.text.family.since > 4
     losses = []
     if values["rope_theta"] != family.base:
         losses.append(f"its base would be {family.base:g}, not {values['rope_theta']:g}")
-    if case.rope_type != "default":
+    places = case.block.sources.get("rope_theta", ())
+    inside = bool(places) and all(path[0] == "rope_scaling" and len(path) == 2 for path in places)
+    if case.rope_type != "default" and not inside:
         losses.append(f"the scaling {case.rope_type!r} would be lost")
-    if "rope_parameters" not in case.text or outside or not losses or other:
+    outside = any(case.text.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
+    of_block = "rope_parameters" in case.text and not outside
+    if not (of_block or inside) or not losses or other:
         return
     version = case.facts.config.get("transformers_version")
     written = isinstance(version, str) and version.startswith("4.")
@@ -289,7 +292,8 @@ def version_5_spelling(case: Case) -> Iterator[Finding]:
         f"is the spelling of transformers 5{says} nothing of it: {' and '.join(losses)}; posenc convert --spelling "
         "both writes the keys of both versions"
     )
-    yield Finding("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
+    key = "rope_scaling.rope_theta" if inside else "rope_parameters"
+    yield Finding(key, text, "version-5-spelling", "fault" if written else "note")
 
 
 RULES = (

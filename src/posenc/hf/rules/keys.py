@@ -18,6 +18,7 @@ from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.rules.case import Case, in_block
+from posenc.hf.rules.releases import release_like
 from posenc.hf.sources.load import Config
 
 _SAME = {
@@ -183,6 +184,9 @@ def not_read_by_its_class(facts: ModelFacts) -> Iterator[Finding]:
     """
     text, name = facts.text, facts.text.model_type
     interleave, kind, padding = (text.get(k) for k in ("rope_interleave", "position_embedding_type", "pad_token_id"))
+    if text.rotation.layout_key and interleave is False and release_like(text) is not None:
+        line = "is false, and published models of these sizes have interleaved pairs: the weights would be mixed up"
+        yield Finding("rope_interleave", line, "layout-inverted", "suspicion", {"rope_interleave": True})
     if text.known and not text.rotation.layout_key and interleave is not None:
         line = f"is not read by the code of this family, whose layout is {text.rotation.layout!r}"
         agrees = interleave == (text.rotation.layout == "interleaved")

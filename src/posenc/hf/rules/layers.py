@@ -79,6 +79,15 @@ def window_switch(facts: ModelFacts) -> Iterator[Finding]:
         yield Finding(switch, f"{line}({key} = {shown(text.get(key))})", "window-of-no-layer", "suspicion")
 
 
+def two_windows(facts: ModelFacts) -> Iterator[Finding]:
+    """ModernBERT's window under two keys that differ, of which transformers takes the other one than engines do."""
+    text, window = facts.text, facts.text.family.layers.window
+    own, other = text.get(window.key), text.get("sliding_window")
+    if window.halved and window.key != "sliding_window" and is_count(own) and is_count(other) and own != 2 * other:
+        line = f"= {own:,}, of both sides, is ignored by transformers next to sliding_window = {other:,}: keep one"
+        yield Finding(window.key, line, "windows-differ", "suspicion")
+
+
 def nope_layers(facts: ModelFacts) -> Iterator[Finding]:
     """no_rope_layers, in which 1 means that a layer rotates, read the other way round; nothing else tells.
 
@@ -152,7 +161,8 @@ def softmax_scale(facts: ModelFacts) -> Iterator[Finding]:
         return
     value = text.get(key)
     granite = text.model_type.startswith("granite") and key == "attention_multiplier"
-    if granite and (value is None or is_number(value, 1, above=True)):
+    lost = value is None and text.family.attention.scale_number == 1
+    if granite and (lost or is_number(value, 1, above=True)):
         has = "is not given, which means 1" if value is None else f"is {shown(value)}"
         line = (
             f"{has}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, the inverse "
@@ -170,4 +180,4 @@ def softmax_scale(facts: ModelFacts) -> Iterator[Finding]:
         yield Finding(key, line, "softmax-scale", "suspicion", {key: width})
 
 
-RULES = (kinds_of_layers, window_switch, nope_layers, blocks_of_layers, softmax_scale)
+RULES = (kinds_of_layers, window_switch, two_windows, nope_layers, blocks_of_layers, softmax_scale)

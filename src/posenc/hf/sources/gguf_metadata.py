@@ -308,6 +308,12 @@ def _on_numbers(config: Config, translated: Config, block: Config) -> list[Findi
             )
             text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
             findings.append(Finding(key, text, "gguf-beta-ignored", "fault"))
+    width, head = (config.get(f"{arch}.{key}") for key in ("rope.dimension_count", "attention.key_length"))
+    heads, stream = (config.get(f"{arch}.{key}") for key in ("attention.head_count", "embedding_length"))
+    head = head or (stream // heads if is_count(heads) and is_count(stream) else None)
+    if arch in ("llama", "deci", "falcon") and is_count(width) and head not in (None, width):
+        text = f"= {width} is another number than the {shown(head)} channels of a head: llama.cpp loads no such {arch}"
+        findings.append(Finding("rope.dimension_count", text, "gguf-width-refused", "fault"))
     kind, longest = translated["model_type"], translated.get("max_position_embeddings")
     family = FAMILIES[kind].rotation if kind in FAMILIES else None
     if f"{arch}.rope.freq_base" not in config and family is not None:
