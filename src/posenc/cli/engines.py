@@ -43,13 +43,13 @@ def check(options: Namespace) -> int:
         sys.stdout.write(json.dumps(lines, indent=1) + "\n")
     else:
         for line in lines:
-            state = "" if line["state"] == "not run" else f"{line['state']}. "
-            sys.stdout.write(f"{line['engine']}: {state}{line['text']}\n")
+            prefix = "" if line["state"] == "not run" else f"{line['state']}. "
+            sys.stdout.write(f"{line['engine']}: {prefix}{line['text']}\n")
         sys.stderr.write(f"{BENCH}\n")
-    states = {line["state"] for line in lines} - {"not run"}
-    if states & {"off", "ignored"}:
+    found = {line["state"] for line in lines} - {"not run"}
+    if found & {"off", "ignored"}:
         return FAULT
-    return OK if states == {"right"} else SUSPICION
+    return OK if found == {"right"} else SUSPICION
 
 
 def probe(options: Namespace) -> int:

@@ -348,15 +348,11 @@ class _Change:
             return
         if self.planned is None:
             rotations.long_range_ropes(self.original)  # raises where every layer has a window
-        if self.searcher is None:
-            values = self._scaled_config()
-        elif self.documents:
+        if self.searcher is not None and self.documents:
             self.searcher.critical_pairs()
-            values = self.searcher.config((1.0,) * self.searcher.pairs, (1.0,) * self.searcher.pairs)
-        else:
+        elif self.searcher is not None:
             evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
-            values = self.searcher.config((1.0,) * self.searcher.pairs, (1.0,) * self.searcher.pairs)
-        with rotations.temporarily(values):
+        with rotations.temporarily(self._config()):
             pass
 
     def apply(self, log: MeasurementLog) -> tuple[nn.Module, dict[str, Any]]:
@@ -365,21 +361,25 @@ class _Change:
         Args:
             log: of the losses that a search measures.
         """
-        rotations, searcher = self.rotations, self.searcher
+        rotations, searcher, factors = self.rotations, self.searcher, None
         if self.method in DISTANCES:
             return apply(rotations, self.method, self.original, self.length), {}
-        if searcher is None:
-            rotations.rebuild(self._scaled_config())
-            return rotations.model, rotations.rotation_keys()
-        if self.documents:
+        if searcher is not None and self.documents:
             factors = searcher.search_by_needles(self.documents, log=log, progress=self.progress)
-        else:
+        elif searcher is not None:
             factors = searcher.search(
                 evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
                 factor=self.length / self.original, log=log, progress=self.progress,
             )  # fmt: skip
-        rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
+        rotations.rebuild(self._config(factors))
         return rotations.model, rotations.rotation_keys()
+
+    def _config(self, factors: tuple[float, ...] | None = None) -> dict[str, Any]:
+        """The configuration under the method; of a search with its factors, or with none that scales."""
+        if self.searcher is None:
+            return self.planned or self.rotations.planned_config(self.method, self.original, self.length)
+        ones = (1.0,) * self.searcher.pairs
+        return self.searcher.config(ones, factors or ones)
 
     def decoding_length(self) -> tuple[int, bool]:
         """The tokens at which decoding is compared with one call, and whether frequencies depend on the length.
@@ -390,9 +390,6 @@ class _Change:
         crosses = length_dependent or self.method in DISTANCES
         least = self.original + _STEPS // 2 if crosses else _SHORT
         return min(self.length, least), length_dependent
-
-    def _scaled_config(self) -> dict[str, Any]:
-        return self.planned or self.rotations.planned_config(self.method, self.original, self.length)
 
 
 def _decoding_gap(model: nn.Module, tokens: Tensor, log: MeasurementLog, label: str) -> float:

@@ -38,10 +38,10 @@ def differences(serving: Serving) -> Iterator[str]:
             "vllm does not apply the temperature of llama_4_scaling_beta from rope_parameters: add "
             f"{key[1:-1]} to the config, outside every block"
         )
-    for step in serving.steps(DynamicNTK, "dynamic"):
-        if serving.length is not None and serving.length < step.original_length:
+    for scaling in serving.steps(DynamicNTK, "dynamic"):
+        if serving.length is not None and serving.length < scaling.original_length:
             yield (
-                f"vllm computes its own dynamic NTK wrong below {step.original_length:,} tokens, and no number "
-                f"(NaN) below {round(step.original_length * (1 - 1 / step.factor)):,}: serve the file itself with "
-                f"at least {step.original_length:,}"
+                f"vllm computes its own dynamic NTK wrong below {scaling.original_length:,} tokens, and no number "
+                f"(NaN) below {round(scaling.original_length * (1 - 1 / scaling.factor)):,}: serve the file itself "
+                f"with at least {scaling.original_length:,}"
             )
