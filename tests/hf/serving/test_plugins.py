@@ -6,10 +6,13 @@ SGLang 0.5.23 (get_rope, RotaryEmbedding with position_start and a table that gr
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
+import tomllib
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -194,6 +197,13 @@ def test_blocks_that_cannot_be(monkeypatch: pytest.MonkeyPatch, change: dict[str
         fake_engine.get_rope(4, 8, True, {**plugin_block(RoPE(4)), **change})
     with pytest.raises(ValueError, match="dual"):
         fake_engine.get_rope(4, 8, True, plugin_block(RoPE(4)), None, {"chunk_size": 4})
+
+
+def test_the_entry_points_are_there() -> None:
+    points = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["entry-points"]
+    for group in ("vllm.general_plugins", "sglang.srt.plugins"):
+        module, _, name = points[group]["posenc"].partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_what_has_no_one_spectrum() -> None:

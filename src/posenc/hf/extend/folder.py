@@ -166,14 +166,14 @@ def serving_page(config: Config, folder: str, length: int, *, trained: bool = Fa
             "llama.cpp have nothing that does the same; a model for them needs a method of the frequencies.\n"
         )
     lines, facts = [f"{title} with {length:,} tokens"], read_rope(config).facts
-    every = [*serving_lines(Serving(facts, length, folder))]
+    every = [(line.name, line) for line in serving_lines(Serving(facts, length, folder))]
     if not trained:
         original = Serving(facts, length, "ORIGINAL", overridden=True)
-        every += [line._replace(engine=f"{line.engine}, by flags") for line in serving_lines(original)]
-    for line in every:
+        every += [(f"{line.name}, by flags", line) for line in serving_lines(original)]
+    for name, line in every:
         commands = [f"    {command}" for command in line.command.split("; ") if command]
         text = "; ".join([line.text, *line.notes])
-        lines += ["", f"{line.name}:", "", *commands, *([""] if commands else []), f"{text[0].upper()}{text[1:]}."]
+        lines += ["", f"{name}:", "", *commands, *([""] if commands else []), f"{text[0].upper()}{text[1:]}."]
     if not trained:
         lines += ["", "ORIGINAL is the folder of the original model, whose weights these are."]
     return "\n".join(lines) + "\n"
