@@ -37,10 +37,9 @@ from posenc.encoding import RotaryEncoding
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import CHUNKED, LayerFacts
-from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import model_from_config
 from posenc.hf.config.rotation import built, text_rope
-from posenc.hf.config.text_config import max_length
+from posenc.hf.config.text_config import is_posenc_config, max_length
 from posenc.layers.cache.editing import kept_order, moved_keys, taken
 from posenc.layers.cache.rerotation import check_movable
 from posenc.rotary._leading import Leading

@@ -27,10 +27,9 @@ from posenc.evaluation.likelihood import device_of
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach, load_with_info, whole_model
 from posenc.hf.attach.rotary_modules import RotaryModules
-from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
-from posenc.hf.config.text_config import find_text_config
+from posenc.hf.config.text_config import find_text_config, is_posenc_config
 from posenc.hf.sources.load import INDEX, Config, load, missing
 from posenc.hf.sources.tensor_files import problems_of_weights
 from posenc.input_files import naming, path_text, printable

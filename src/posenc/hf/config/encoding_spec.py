@@ -17,9 +17,9 @@ import torch
 from posenc.arguments import shown
 from posenc.catalogue import SHAPE, Entry, encoding_info
 from posenc.encoding import Encoding, RotaryEncoding
-from posenc.hf.config.non_rotary import DEFAULTS
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.rotation import Rotation
+from posenc.hf.config.text_config import DEFAULTS
 from posenc.hf.limits import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE

@@ -39,19 +39,22 @@ from posenc.hf.config.layers import (
     window_key,
     window_of,
 )
-from posenc.hf.config.non_rotary import DEFAULTS, SchemeFacts, is_posenc_config, position_schemes
 from posenc.hf.config.rope_keys import ALL, RopeBlock, find_rope_blocks
 from posenc.hf.config.rotation import AS_IT_SAYS, Layers, Reading, Rotation, check_block, rope_of, text_rope
 from posenc.hf.config.text_config import (
+    DEFAULTS,
     WIDTHS,
+    SchemeFacts,
     TextConfig,
     bases,
     count_at,
     find_text_config,
     flag_at,
+    is_posenc_config,
     layer_types,
     layers_without_rope,
     max_length,
+    position_schemes,
     width_of_heads,
 )
 from posenc.hf.families.family import (

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, get_args
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.config.facts import ModelFacts, read_facts
-from posenc.hf.config.non_rotary import SchemeFacts, is_posenc_config
 from posenc.hf.config.rope_keys import ALL, ENGINES
 from posenc.hf.config.rotation import (
     Convention,
@@ -41,7 +40,9 @@ from posenc.hf.config.rotation import (
     scale_frequencies,
 )
 from posenc.hf.config.text_config import (
+    SchemeFacts,
     TextConfig,
+    is_posenc_config,
     layer_types,
     layers_without_rope,
     with_text_config,

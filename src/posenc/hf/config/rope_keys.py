@@ -20,8 +20,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.config.non_rotary import position_schemes
-from posenc.hf.config.text_config import TextConfig, check_layers, count_at, kinds_without_rope, layer_types, max_length
+from posenc.hf.config.text_config import (
+    TextConfig,
+    check_layers,
+    count_at,
+    kinds_without_rope,
+    layer_types,
+    max_length,
+    position_schemes,
+)
 from posenc.hf.families.family import FULL, SLIDING, DynamicKeys, RotationRules
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import BASE, CHANNELS, LARGEST, LARGEST_FACTOR, SMALLEST, TIMES, TOKENS, is_count, is_number

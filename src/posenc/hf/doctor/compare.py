@@ -23,9 +23,9 @@ from posenc.arguments import one_line, shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.layers import LayerFacts
-from posenc.hf.config.non_rotary import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
+from posenc.hf.config.text_config import attached_names, is_posenc_config
 from posenc.hf.doctor.side_files import limits_in
 from posenc.hf.doctor.weights import ADAPTER
 from posenc.hf.explanation.report import facts, ranges

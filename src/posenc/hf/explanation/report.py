@@ -21,11 +21,17 @@ from posenc.frequencies.host import geometric, steps_of
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import LayerFacts, half_counts, window_of
-from posenc.hf.config.non_rotary import AttachedNames, SchemeFacts, attached_names
 from posenc.hf.config.rope_config import RopeConfig, model_from_config, read_rope
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.rotation import AXES, SLOWEST, Convention, Rotation, order_of, rotates_nothing, text_rope
-from posenc.hf.config.text_config import TextConfig, count_at, unrotated_width
+from posenc.hf.config.text_config import (
+    AttachedNames,
+    SchemeFacts,
+    TextConfig,
+    attached_names,
+    count_at,
+    unrotated_width,
+)
 from posenc.hf.families.family import CHUNKED, CROSS, SLIDING
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.load import Source

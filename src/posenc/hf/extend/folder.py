@@ -22,10 +22,9 @@ from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.config.convert import convert_config
-from posenc.hf.config.non_rotary import attached_names
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.config.text_config import find_text_config, with_text_config
+from posenc.hf.config.text_config import attached_names, find_text_config, with_text_config
 from posenc.hf.config.write import check_meaning, without_rope
 from posenc.hf.extend.config_only import lengthened, misread_by_transformers
 from posenc.hf.serving.lines import Serving, serving_lines

@@ -16,7 +16,7 @@ from posenc.arguments import shown
 from posenc.encoding import Encoding
 from posenc.hf.config import encoding_spec
 from posenc.hf.config.encoding_spec import EncodingSpec, Sizes
-from posenc.hf.config.non_rotary import DEFAULTS, MODEL_TYPE
+from posenc.hf.config.text_config import DEFAULTS, MODEL_TYPE
 
 CODE = "modeling_posenc"
 _CODE_TEXT = '''"""How transformers finds this model with trust_remote_code=True; it needs `pip install posenc`."""

@@ -13,8 +13,8 @@ the end of the file, and a line into the table of tests/hf/rules.
 from __future__ import annotations
 
 from posenc.hf.config.facts import ModelFacts
-from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_keys import ALL
+from posenc.hf.config.text_config import is_posenc_config
 from posenc.hf.findings import Finding
 from posenc.hf.rules import blocks, keys, layers, releases
 from posenc.hf.rules.case import case_of

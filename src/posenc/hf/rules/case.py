@@ -10,10 +10,9 @@ import math
 from typing import Any, NamedTuple
 
 from posenc.hf.config.facts import ModelFacts
-from posenc.hf.config.non_rotary import is_posenc_config
 from posenc.hf.config.rope_keys import RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.config.text_config import TextConfig
+from posenc.hf.config.text_config import TextConfig, is_posenc_config
 from posenc.hf.families.family import RotationRules
 from posenc.hf.sources.load import Config
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.facts import ModelFacts
-from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.rope_keys import BLOCKS, OUTSIDE, RopeBlock, at
-from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, max_length
+from posenc.hf.config.text_config import OTHER_LENGTHS, TextConfig, is_non_rotary, max_length, position_schemes
 from posenc.hf.families import FAMILIES, Family
 from posenc.hf.families.family import FULL
 from posenc.hf.findings import Finding, Level

@@ -8,9 +8,8 @@ from typing import Any
 from posenc.arguments import shown
 from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.layers import patterned
-from posenc.hf.config.non_rotary import is_non_rotary
 from posenc.hf.config.rope_keys import BLOCKS, unread_block_keys
-from posenc.hf.config.text_config import layer_types, layers_without_rope
+from posenc.hf.config.text_config import is_non_rotary, layer_types, layers_without_rope
 from posenc.hf.families.family import FULL, KINDS, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number

@@ -35,11 +35,10 @@ from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.facts import ModelFacts
-from posenc.hf.config.non_rotary import attached_names
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import ALL, INTERLEAVED, PRESERVED, TYPES_OF, Block
 from posenc.hf.config.rotation import LENGTH, SILENT, Convention, Rotation, equivalent, text_rope
-from posenc.hf.config.text_config import max_length
+from posenc.hf.config.text_config import attached_names, max_length
 from posenc.hf.config.write import block_of, extended_length, keys_of, share_of, to_longrope
 from posenc.hf.families.family import CHUNKED
 from posenc.hf.limits import TOKENS
