@@ -61,7 +61,7 @@ def read_text(path: Path, most: int) -> str:
         OSError: as the system says.
     """
     content = read_bytes(path, most)
-    if is_lfs_pointer(content):
+    if content.startswith(_LFS):
         raise UnreadableFileError(lfs_text(path))
     try:
         return content.decode("utf-8-sig")
@@ -78,26 +78,29 @@ def parse_json(path: Path, text: str) -> Any:
     """
     if not text.strip("\0 \t\r\n"):
         raise UnreadableFileError(f"{path_text(path)} is empty or filled with zeros: no JSON")
-    too_deep = f"{path_text(path)} is nested deeper than {DEPTH} objects and lists"
     try:
         value = json.loads(text, object_pairs_hook=_object)
+        is_deep = text.count("{") + text.count("[") > DEPTH and _is_deep(value)  # fewer cannot be deeper
     except RecursionError:
-        raise UnreadableFileError(too_deep) from None
+        is_deep = True
     except ValueError as error:  # no JSON, a key that stands twice, or an integer of thousands of digits
         raise UnreadableFileError(f"{path_text(path)} cannot be read as JSON: {error}") from None
-    if text.count("{") + text.count("[") > DEPTH:  # fewer cannot be deeper
-        level = [value]
-        for _ in range(DEPTH + 1):
-            inner = [outer.values() if isinstance(outer, dict) else outer for outer in level]
-            level = [entry for entries in inner for entry in entries if isinstance(entry, dict | list)]
-        if level:
-            raise UnreadableFileError(too_deep)
+    if is_deep:
+        raise UnreadableFileError(f"{path_text(path)} is nested deeper than {DEPTH} objects and lists")
     return value
 
 
 def read_json(path: Path, most: int) -> Any:
     """The value that a regular file in JSON holds; errors as `read_text` and `parse_json`."""
     return parse_json(path, read_text(path, most))
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH + 1):
+        inner = [outer.values() if isinstance(outer, dict) else outer for outer in level]
+        level = [entry for entries in inner for entry in entries if isinstance(entry, dict | list)]
+    return bool(level)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
