@@ -60,10 +60,6 @@ def tensors_in(path: Path) -> dict[str, Entry]:
     return entries
 
 
-def _brief(name: str) -> str:
-    return printable(name[:100])
-
-
 def problems_of_weights(folder: Path, known: Mapping[str, dict[str, Entry]] | None = None) -> Iterator[tuple[str, str]]:
     """What is wrong with the weight files of a folder: the name of each such file, and an error.
 
@@ -72,32 +68,28 @@ def problems_of_weights(folder: Path, known: Mapping[str, dict[str, Entry]] | No
         known: tensors of files whose headers were read already, by the names of the files.
     """
     tensors: dict[str, dict[str, Entry]] = dict(known or {})
-    damaged = set[str]()
-    for path in sorted(path for path in folder.glob("*.safetensors") if path.name not in tensors):
+    weights = sorted(path for path in folder.glob("*.safetensors") if path.name not in tensors)
+    pickled = sorted(file for pattern in _PICKLED for file in folder.glob(pattern))
+    indexes = [folder / name for name in _INDEXES if os.path.lexists(folder / name)]
+    for path in (*weights, *pickled, *indexes):
         try:
-            tensors[path.name] = tensors_in(path)
-        except (ValueError, OSError) as error:
-            damaged.add(path.name)
-            yield path.name, _without(path, error)
-        except ModuleNotFoundError:
-            damaged.add(path.name)
-    for path in sorted(file for pattern in _PICKLED for file in folder.glob(pattern)):
-        try:
-            with open_regular(path) as file:
-                start = file.read(64)
-        except (ValueError, OSError) as error:
-            yield path.name, _without(path, error)
+            if path in indexes:
+                yield from _on_index(path, tensors)
+            elif path in weights:
+                tensors[path.name] = tensors_in(path)
+            else:
+                with open_regular(path) as file:
+                    start = file.read(64)
+                if is_lfs_pointer(start):
+                    raise UnreadableFileError(lfs_text(path))
+                if not start:
+                    yield path.name, "is empty: download it again"
+        except OSError as error:
+            yield path.name, f"cannot be read: {error.strerror or error}"
+        except ValueError as error:
+            yield path.name, str(error).removeprefix(path_text(path)).lstrip(": ")
+        except ModuleNotFoundError:  # without safetensors nothing is known of its files
             continue
-        if is_lfs_pointer(start):
-            yield path.name, _without(path, lfs_text(path))
-        elif not start:
-            yield path.name, "is empty: download it again"
-    for path in (folder / name for name in _INDEXES):
-        if os.path.lexists(path):
-            try:
-                yield from _on_index(path, tensors, damaged)
-            except (ValueError, OSError) as error:
-                yield path.name, _without(path, error)
 
 
 def shards_of(index: Path) -> dict[str, str]:
@@ -117,7 +109,9 @@ def shards_of(index: Path) -> dict[str, str]:
         (shard for shard in shards.values() if Path(shard).name != shard or shard in ("", "..") or "\0" in shard), None
     )
     if strange is not None:
-        raise UnreadableFileError(f"{path_text(index)} names {_brief(strange)}, which is no file of the same folder")
+        raise UnreadableFileError(
+            f"{path_text(index)} names {printable(strange[:100])}, which is no file of the same folder"
+        )
     return shards
 
 
@@ -137,7 +131,7 @@ def loaded_files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.safetensors")) if not path.name.startswith(_NOT_WEIGHTS)]
 
 
-def _on_index(path: Path, tensors: dict[str, dict[str, Entry]], damaged: set[str]) -> Iterator[tuple[str, str]]:
+def _on_index(path: Path, tensors: dict[str, dict[str, Entry]]) -> Iterator[tuple[str, str]]:
     if path.name == _INDEXES[0] and "model.safetensors" in tensors:
         return  # transformers takes the one file and never looks at the index
     shards = shards_of(path)
@@ -145,16 +139,9 @@ def _on_index(path: Path, tensors: dict[str, dict[str, Entry]], damaged: set[str
     missing = sorted(name for name in names if not (path.parent / name).exists())
     if missing and len(missing) < len(names):  # all missing: a folder without weights, as one to look at
         more = "" if len(missing) == 1 else f" and {len(missing) - 1} more"
-        yield path.name, f"names {_brief(missing[0])}{more}, which the folder lacks: download it again"
+        yield path.name, f"names {printable(missing[0][:100])}{more}, which the folder lacks: download it again"
     lost = [name for name, shard in shards.items() if shard in tensors and name not in tensors[shard]]
     if lost:
         shard = shards[lost[0]]
-        text = f"says that the tensor {_brief(lost[0])} lies in {shard}, which has none of that name"
+        text = f"says that the tensor {printable(lost[0][:100])} lies in {shard}, which has none of that name"
         yield path.name, text + ("" if len(lost) == 1 else f"; the same holds of {len(lost) - 1} more")
-
-
-def _without(path: Path, error: Exception | str) -> str:
-    """An error without the path that it begins with."""
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or error}"
-    return str(error).removeprefix(path_text(path)).lstrip(": ")
