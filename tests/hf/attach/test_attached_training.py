@@ -17,6 +17,7 @@ pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file
 
+import posenc_cli
 from posenc.hf.attach import attach, load
 from posenc.hf.attach.loading import load_model
 from tests.hf.extend.extended import saved, small, text
@@ -82,7 +83,9 @@ def test_an_adapter_names_its_attached_base_which_is_not_loaded_without_encoding
         without_encodings(input_ids=IDS)
 
 
-def test_what_transformers_would_leave_out_of_a_model_is_an_error(tmp_path: Path) -> None:
+def test_what_transformers_would_leave_out_of_a_model_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It warns and goes on with random weights where a file lacks some, and without an adapter's that find no place."""
     peft = pytest.importorskip("peft")
     base, full = tmp_path / "base", tmp_path / "full"
@@ -97,6 +100,10 @@ def test_what_transformers_would_leave_out_of_a_model_is_an_error(tmp_path: Path
     description = json.loads((full / "adapter_config.json").read_text()) | {"base_model_name_or_path": str(base)}
     (full / "adapter_config.json").write_text(json.dumps(description))
     torch.testing.assert_close(logits(load_model(full)), logits(tuned), rtol=0, atol=1e-5)
+    for command in (["attach", str(full), "fox"], ["extend", str(full), "--length", "112", "--method", "yarn"]):
+        assert posenc_cli.run([*command, "--out", str(tmp_path / "new")]) == 2  # transformers saves the adapter alone
+    assert "merge_and_unload" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
     (full / "adapter_config.json").write_text(json.dumps(description | {"target_modules": ["q_proj"]}))
     with pytest.raises(ValueError, match=r"target_modules.*v_proj"):
         load_model(full)

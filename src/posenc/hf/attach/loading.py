@@ -218,6 +218,7 @@ def attach_to_folder(
         raise ValueError(f"out: {out} exists; nothing is overwritten")
     model = load_model(folder, trust_remote_code=trust_remote_code)
     assert isinstance(model, PreTrainedModel)
+    check_savable(model)
     with naming(folder):
         attach(model, encodings, layers=layers)
         if measure is not None:  # once it is sure that they can be attached
@@ -233,6 +234,15 @@ def attach_to_folder(
                 shutil.copy2(path, temporary / path.name)
 
     write_atomically(out, write)
+
+
+def check_savable(model: nn.Module) -> None:
+    """Raise a ValueError for a model with an adapter, of which ``save_pretrained`` writes the adapter alone."""
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ValueError(
+            "model: its folder holds an adapter, and transformers would save the adapter alone: merge it into the "
+            "weights first, with merge_and_unload of peft"
+        )
 
 
 class Loaded(NamedTuple):
@@ -327,15 +337,6 @@ def chosen_device(device: str) -> str:
     except (RuntimeError, AssertionError) as error:  # no device of this name, no torch for it, or none with numbers
         raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from None
     return device
-
-
-def is_folder_of_transformers(path: Path, model: nn.Module) -> bool:
-    """Whether a path is a folder whose weight files hold the model's tensors under the same names."""
-    if not (path / "config.json").is_file():
-        return False
-    config: Any = model.config
-    model_type: str = config.model_type
-    return load(path / "config.json").get("model_type") == model_type
 
 
 def _is_quantized(folder: Path) -> bool:

@@ -38,7 +38,7 @@ from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.evaluation.needles import needle_documents
 from posenc.evaluation.report import AS_IS, CUT, PERPLEXITY, Evaluation, Reading
 from posenc.hf.attach import detach
-from posenc.hf.attach.loading import opened, within_memory
+from posenc.hf.attach.loading import check_savable, opened, within_memory
 from posenc.hf.attach.rotary_modules import RotaryModules, apply
 from posenc.hf.attach.scaling_methods import AUTO, BY_NEEDLES, DISTANCES, RESONANT, SEARCHES, check_method
 from posenc.hf.evaluate.evaluate import DEPTHS, Evaluator, item_of, name_of
@@ -209,6 +209,8 @@ def extend(
         model, tokenizer, reads_text=not isinstance(text, Tensor), dtype=dtype, device=device, device_map=device_map,
         trust_remote_code=trust_remote_code,
     )  # fmt: skip
+    if out is not None:
+        check_savable(live)
     rotations = RotaryModules(live)
     name, planned = _planned(rotations, name, length, original_length)
     original = _original(original_length, rotations, length)
