@@ -29,7 +29,7 @@ from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach, 
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
-from posenc.hf.config.text_config import find_text_config, is_posenc_config
+from posenc.hf.config.text_config import is_posenc_config
 from posenc.hf.sources.load import INDEX, Config, load, missing
 from posenc.hf.sources.tensor_files import problems_of_weights
 from posenc.input_files import naming, path_text, printable
@@ -280,13 +280,11 @@ def load_causal_lm(
     if file is None:
         if reads_text:
             check_tokenizer(path)
-        placed: Any = device_map
-        if placed is None and device != "cpu" and _is_quantized(path):
-            placed = {"": device}  # quantised weights are put on their device while they are loaded, and stay there
+        placed: Any = device_map if device_map is not None or device == "cpu" else {"": device}
         model = load_model(path, dtype, trust_remote_code=trust_remote_code, device_map=placed)
         has = any((path / name).exists() for name in TOKENIZERS)
         tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
-        return Loaded(model if placed is not None else to_device(model, device), tokenizer)
+        return Loaded(model, tokenizer)
     if device_map is not None:
         raise ValueError(f"device_map: {file} is a GGUF file, which one device gets: use --device")
     try:
@@ -307,9 +305,13 @@ def load_causal_lm(
         )  # fmt: skip
     model = whole_model(file, *loaded)
     _rotate_as_file(model, file)
+    try:
+        model = model.to(device).eval()
+    except RuntimeError as error:  # out of memory
+        raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from error
     with loading(file, "the tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(**source_options) if has else None
-    return Loaded(to_device(model, device).eval(), tokenizer)
+    return Loaded(model, tokenizer)
 
 
 def opened(model: nn.Module | str | Path, tokenizer: Any, *, reads_text: bool, **options: Any) -> Loaded:
@@ -337,19 +339,6 @@ def chosen_device(device: str) -> str:
     except (RuntimeError, AssertionError) as error:  # no device of this name, no torch for it, or none with numbers
         raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from None
     return device
-
-
-def _is_quantized(folder: Path) -> bool:
-    config = load(folder / "config.json")
-    return any("quantization_config" in part for part in (config, find_text_config(config)))
-
-
-def to_device(model: nn.Module, device: str) -> nn.Module:
-    """Move a model to a device; a ValueError where it does not fit."""
-    try:
-        return model.to(device)
-    except (RuntimeError, AssertionError) as error:  # out of memory
-        raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from error
 
 
 @contextmanager
