@@ -143,13 +143,16 @@ def planted(name: str, seed: int, dtype: torch.dtype) -> Iterator[tuple[str, str
 
 
 CASES = [
-    pytest.param(name, implementation, dtype, id=f"{name}-{implementation}-{str(dtype).removeprefix('torch.')}")
+    pytest.param(
+        name, implementation, dtype, id=f"{name}-{implementation}-{str(dtype).removeprefix('torch.')}",
+        marks=[pytest.mark.slow] if implementation == "eager" and name not in (*WITHOUT_IDS, "llama", "gpt2") else [],
+    )
     for name in MODELS
     for implementation in ("sdpa", "eager")
     for dtype in (torch.float32, torch.bfloat16)
     if implementation == "sdpa" or not name.startswith("posenc")
     if implementation == "eager" or name not in WITHOUT_IDS  # Bloom has no other
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "implementation", "dtype"), CASES)

@@ -128,13 +128,11 @@ def is_rotary_module(module: nn.Module) -> bool:
 
 
 def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None) -> LiveLayer:
-    differs = []
-    table = None if rotary is None or not isinstance(facts.rotation, RoPE) else _table_of(rotary, facts)
-    gap = None
-    if table is not None and isinstance(facts.rotation, RoPE):
-        gap = _gap(*table, facts.rotation)
+    differs, gap, rope = [], None, facts.rotation
+    if rotary is not None and isinstance(rope, RoPE) and (table := _table_of(rotary, rope, facts.kind)) is not None:
+        gap = _gap(*table, rope)
         if gap > _TOLERANCE:
-            differs.append(Difference("rotation", _difference_in_words(*table, facts.rotation, rotary)))
+            differs.append(Difference("rotation", _difference_in_words(*table, rope, rotary)))
     scale = getattr(module, "scaling", None)
     if isinstance(scale, float) and facts.scale is not None and abs(scale / facts.scale - 1) > 1e-6:
         text = f"attention logits are multiplied by {scale:g}, the configuration says {facts.scale:g}"
@@ -147,13 +145,12 @@ def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None
     return LiveLayer(number, layer_words(facts), gap, words, tuple(differs))
 
 
-def _table_of(rotary: nn.Module, facts: LayerFacts) -> tuple[Tensor, Tensor] | None:
+def _table_of(rotary: nn.Module, rope: RoPE, kind: str) -> tuple[Tensor, Tensor] | None:
     """cos and sin times the gain, ``(positions, pairs)``, from the module; None for a module of another form."""
-    options = {"layer_type": facts.kind} if "layer_type" in arguments_of(rotary) else {}
+    options = {"layer_type": kind} if "layer_type" in arguments_of(rotary) else {}
     device = next((buffer.device for buffer in rotary.buffers()), torch.device("cpu"))
     positions, rotary = torch.tensor([_POSITIONS], device=device), copy.deepcopy(rotary)  # some store the longest call
-    assert isinstance(facts.rotation, RoPE)
-    pairs = facts.rotation.rotary_dim // 2
+    pairs = rope.rotary_dim // 2
     table = rotary(torch.zeros(1, 1, 1, device=device), positions, **options)
     if isinstance(table, Tensor) and table.is_complex():
         table = (table.real, table.imag)

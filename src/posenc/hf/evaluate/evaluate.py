@@ -124,13 +124,10 @@ class Evaluator:
         self.lengths, self.scored, self.answer_tokens, self.depths = lengths, scored, answer_tokens, depths
         self.log, self.known, self.progress = log, known, progress
         self.weights = fingerprint(model)
+        self.encode = partial(encode, tokenizer)
         self.prefix = [] if tokenizer is None else special_prefix(tokenizer)
         self.end_tokens = frozenset() if tokenizer is None else end_tokens_of(model, tokenizer)
         self.search = ""  # of LongRoPE: everything that decides its factors, hashed
-
-    def encode(self, text: str) -> list[int]:
-        """A text as tokens, without special ones."""
-        return encode(self.tokenizer, text)
 
     def key(self, method: Method, target: int | str, task: str, length: int, item: Item) -> str:
         """Everything that decides a measurement, as text."""
