@@ -13,7 +13,7 @@ import torch
 
 from posenc import RoPE
 from posenc.frequencies.modules import YaRN
-from posenc.hf import read_rope, rope_from_config
+from posenc.hf import model_from_config, read_rope, rope_from_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.rotary.mrope import MRoPE
@@ -237,24 +237,65 @@ class TestConventions:
         assert [finding.level for finding in read.findings if finding.key == key] == ["suspicion"]
 
 
-def test_kept_and_ignored_keys_survive() -> None:
-    block = {
-        "rope_type": "yarn",
-        "factor": 16.0,
-        "original_max_position_embeddings": 16384,
-        "llama_4_scaling_beta": 0.1,
-    }
-    config = {
-        "model_type": "llama",
-        "head_dim": 128,
-        "rope_parameters": {**block, "vendor": "x"},
-        "max_position_embeddings": 262144,
-    }
-    with pytest.raises(ValueError, match="vendor"):
-        read_rope(config)
-    read = read_rope(config, ignore=["vendor"])
-    assert read.to_config() == config
-    assert read.to_config(version=4)["rope_scaling"] == {**block, "vendor": "x"}
+# `ignore`: keys that stay in a configuration and are not read
+
+LATENT_BLOCK = {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096,
+    "mscale": 0.707, "mscale_all_dim": 1.0, "beta_fast": 32.0,
+}  # fmt: skip
+LATENT: dict[str, Any] = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_parameters": LATENT_BLOCK}
+SCALES = ("mscale", "mscale_all_dim")
+
+
+def without(*keys: str) -> dict[str, Any]:
+    return {**LATENT, "rope_parameters": {key: value for key, value in LATENT_BLOCK.items() if key not in keys}}
+
+
+@pytest.mark.parametrize("keys", [("mscale",), SCALES, ("beta_fast",)], ids=str)
+def test_an_ignored_key_is_as_if_it_were_not_there(keys: tuple[str, ...]) -> None:
+    for config in (LATENT, {**LATENT, "rope_parameters": {**LATENT_BLOCK, **dict.fromkeys(keys, "nonsense")}}):
+        read, bare = read_rope(config, ignore=keys), read_rope(without(*keys))
+        assert str(read.rope) == str(bare.rope)
+        assert read.softmax_factor() == bare.softmax_factor()
+        assert [finding.name for finding in read.findings] == [finding.name for finding in bare.findings]
+        assert model_from_config(config, ignore=keys).distinct_layers[0].rotation is not None
+    assert str(read_rope(LATENT, ignore=["mscale"]).rope) != str(read_rope(LATENT).rope)
+
+
+def test_it_stays_where_it_stands() -> None:
+    read = read_rope(LATENT, ignore=SCALES)
+    assert read.to_config() == LATENT
+    for version in (4, 5):
+        block = read.to_config(version=version)["rope_scaling" if version == 4 else "rope_parameters"]
+        assert (block["mscale"], block["mscale_all_dim"]) == (0.707, 1.0)
+    other = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096))
+    block = read.with_rope(other).to_config()["rope_parameters"]
+    assert (block["factor"], block["mscale"], block["mscale_all_dim"]) == (8.0, 0.707, 1.0)
+    other = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096, attention_factor=2.0))
+    block = read.with_rope(other).to_config()["rope_parameters"]
+    assert (block["attention_factor"], block["mscale"]) == (float(other.spectrum().gain), 0.707)
+    sharper = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096, beta_fast=16.0))
+    with pytest.raises(ValueError, match=r"beta_fast|RoPE"):
+        read_rope(LATENT, ignore=["beta_fast"]).with_rope(sharper).to_config()
+
+
+def test_what_stands_twice_or_is_needed() -> None:
+    twice = {**LATENT, "original_max_position_embeddings": 8192, "max_position_embeddings": 163840}
+    with pytest.raises(ValueError, match="original_max_position_embeddings"):
+        read_rope(twice)
+    assert read_rope(twice, ignore=["original_max_position_embeddings"]).findings
+    with pytest.raises(ValueError, match="factor"):
+        read_rope(LATENT, ignore=["factor"])
+
+
+def test_a_null_base_where_it_means_no_rotation() -> None:
+    """Olmo Hybrid's released checkpoints."""
+    config = {"model_type": "olmo_hybrid", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 8}
+    for none in ({"rope_theta": None}, {"rope_parameters": {"rope_type": "default", "rope_theta": None}}):
+        assert set(read_rope({**config, **none}).layers.values()) == {None}
+        assert {layer.rotation for layer in model_from_config({**config, **none}).layers} == {None}
+    assert read_rope({**config, "rope_theta": 5e5}).rope.base == 5e5
+    assert read_rope({"model_type": "llama", "head_dim": 16, "rope_theta": None}).rope.base == 1e4
 
 
 def test_expected_table_is_not_vacuous() -> None:

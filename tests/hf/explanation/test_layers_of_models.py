@@ -18,32 +18,9 @@ from posenc.hf.families.family import FULL, SLIDING
 SMALL: dict[str, Any] = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4}
 
 
-def layers_of(model_type: str, **more: Any) -> list[tuple[bool, int | None, str, bool]]:
-    """Of each layer: whether it rotates, its window, its sink, whether it has a temperature."""
-    layers = model_from_config({**SMALL, "model_type": model_type, **more}).layers
-    return [(item.rotation is not None, item.window, item.sink, item.temperature is not None) for item in layers]
-
-
-FULL_ROPE = (True, None, "", False)
-
-
-@pytest.mark.parametrize(
-    ("model_type", "more", "period"),
-    [
-        ("llama", {}, [FULL_ROPE]),
-        ("smollm3", {}, [FULL_ROPE, FULL_ROPE, FULL_ROPE, (False, None, "", False)]),
-        ("cohere2", {"sliding_window": 16}, [(True, 16, "", False)] * 3 + [(False, None, "", False)]),
-        ("llama4_text", {"head_dim": 16}, [(True, 8192, "", False)] * 3 + [(False, None, "", True)]),
-        ("llama4_text", {"head_dim": 16, "attn_temperature_tuning": 4},  # as a released file has it
-         [(True, 8192, "", False)] * 3 + [(False, None, "", True)]),
-        ("gpt_oss", {"sliding_window": 16}, [(True, 16, "learned", False), (True, None, "learned", False)]),
-        ("mistral", {"sliding_window": 16}, [(True, 16, "", False)]),
-        ("ministral3", {"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1,
-                                            "original_max_position_embeddings": 64}}, [(True, None, "", True)]),
-    ],
-)  # fmt: skip
-def test_schedules(model_type: str, more: dict[str, Any], period: list[Any]) -> None:
-    assert layers_of(model_type, **more) == (period * 8)[:8]
+def test_a_temperature_that_a_released_file_switches_on_by_a_number() -> None:
+    model = {**SMALL, "model_type": "llama4_text", "head_dim": 16, "attn_temperature_tuning": 4}
+    assert [layer.temperature is not None for layer in model_from_config(model).layers] == ([False] * 3 + [True]) * 2
 
 
 def test_kinds_bases_and_scales() -> None:
