@@ -54,6 +54,13 @@ def test_families_list_their_layers_by_keys_of_their_own(config: dict[str, Any],
     assert layer_kinds(find_text_config(config)) == kinds
 
 
+def test_a_layer_without_attention_among_kinds_with_rotations_of_their_own() -> None:
+    config = {"model_type": "lfm3", "num_hidden_layers": 3, "layer_types": ["conv", F, S]}
+    assert [layer.rotation is None for layer in model_from_config(config).layers] == [True, False, False]
+    with pytest.raises(ValueError, match="layer_types"):
+        _ = model_from_config({**config, "layer_types": ["chunked_attention", F, S]}).layers
+
+
 @pytest.mark.parametrize(
     ("config", "key"),
     [

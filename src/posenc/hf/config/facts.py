@@ -237,7 +237,7 @@ class ModelFacts:
         name = ALL if ALL in rotates else kind
         if name not in rotates and "compress" in rotates:  # DeepSeek V4: its two are for layers with and without it
             name = "compress" if kind != SLIDING else "main"
-        if name not in rotates and set(rotates) == {SLIDING, FULL}:
+        if name not in rotates and kind not in NO_ATTENTION and set(rotates) == {SLIDING, FULL}:
             raise ValueError(
                 f"{self.text.key_path('layer_types')}: {shown(kind)} has no rotation of its own among {set(rotates)}"
             )
