@@ -74,3 +74,15 @@ def test_published_configs() -> None:
             if value is not REMOVED:
                 expected[key] = value
             assert edited(text, {(key,): value}) == json.dumps(expected, **layout), "the layout that the file has"
+
+
+@pytest.mark.parametrize("pretty", [True, False])
+def test_a_tokenizer_json(pretty: bool) -> None:
+    """As the package tokenizers writes it, with numbers and tokens that could be taken for one another."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pieces = [("<unk>", 0.0), ("▁the", -3.4567891234), ("\0", -1e-7), ("\0001.5", -12.0), ('é\n"\\/\x7f\u2028😀', -1.0)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 0))
+    tokenizer.enable_truncation(512)
+    text, shorter = tokenizer.to_str(pretty), ("512", "128")
+    assert edited(text, {}) == text
+    assert edited(text, {("truncation", "max_length"): 128}) == text.replace(*shorter)

@@ -77,7 +77,8 @@ def load(source: Source, *, of_diffusers: bool = False) -> Config:
     if isinstance(source, Mapping):
         if strange := [key for key in source if not isinstance(key, str)]:
             raise ValueError(f"config: keys must be strings, found {shown(strange[0])}")
-        return _copied(source, ())
+        copied: Config = _copied(source, ())
+        return copied
     if not isinstance(source, str | Path):
         raise ValueError(f"config must be a mapping, a path or an object with to_dict(), got {type(source).__name__}")
     if source == "":
