@@ -21,8 +21,7 @@ import pytest
 import torch
 
 import posenc
-from posenc_cli import run
-from posenc_cli.arguments import PARSERS
+from posenc_cli import parser_of, run
 from posenc_cli.commands import COMMANDS, STANDALONE
 from posenc_cli.exit_codes import BAD_INPUT
 
@@ -227,7 +226,7 @@ def test_commands_of_a_page_are_understood(page: Path) -> None:
         name, *words = shlex.split(line.replace("\\\n", " "), comments=True)[1:]
         assert name in COMMANDS, line
         if name in STANDALONE:
-            PARSERS[name]().parse_args(words)  # raises a UsageError
+            parser_of(name).parse_args(words)  # raises a UsageError
         else:
             pytest.importorskip("rich")
             importlib.import_module("posenc.lab.commands").parser_of(name).parse_intermixed_args(words)

@@ -24,7 +24,8 @@ from posenc.recommend import Answer, Checkpoint, Needs, Sentence, recommend, rul
 from posenc.recommend.needs import ALGORITHMIC, DECODERS, ENGINES, KINDS, MODELS, SERVERS, TASKS, read_checkpoint
 from posenc.recommend.rule import SECTIONS, features, matches
 from posenc.recommend.sources import SOURCES
-from posenc_cli.arguments import PARSERS, QUESTIONS
+from posenc_cli import parser_of
+from posenc_cli.arguments import QUESTIONS
 from tests.golden import configs
 
 ROOT = Path(__file__).parents[1]
@@ -303,7 +304,7 @@ def problems_of_commands(text: str) -> list[str]:
             specs = [spec for spec in words_of.partition("--")[0].split() if not spec.isupper()]
             problems += [name for spec in specs for name in spec.split("+") if name not in CATALOGUE]
             continue
-        actions = {option: action for action in PARSERS[command]()._actions for option in action.option_strings}
+        actions = {option: action for action in parser_of(command)._actions for option in action.option_strings}
         problems += [option for option in named if option not in actions]
         for option, value in re.findall(r"(--method|--methods) ([\w,]+)", words_of):
             problems += [name for name in value.split(",") if name not in (actions[option].help or "")

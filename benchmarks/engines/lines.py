@@ -321,7 +321,7 @@ def llama_cpp(line: Line) -> Answer:
     """Whether llama-server's parser, the converter's and posenc's own take the commands of a line."""
     from benchmarks.engines.adapters.llama_cpp_flags import context_parameters
 
-    from posenc_cli.arguments import PARSERS
+    from posenc_cli import parser_of
     from posenc_cli.parsing import UsageError
 
     granted = None
@@ -334,7 +334,7 @@ def llama_cpp(line: Line) -> Answer:
                     granted = parsed["n_ctx"] or None
                     _check_server(read_rope(line.meant), words, parsed)
                 elif words[0] == "posenc":
-                    PARSERS[words[1]]().parse_args(words[2:])
+                    parser_of(words[1]).parse_args(words[2:])
                 else:
                     assert words[:2] == ["python", "convert_hf_to_gguf.py"]
                     _converter_parser()(words[2:])

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -73,7 +73,7 @@ def _run(arguments: list[str]) -> int:
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
     elif command in STANDALONE:
-        return _execute(f"posenc.cli.{STANDALONE[command].function}", PARSERS[command]().parse_args(rest), command)
+        return _execute(f"posenc.cli.{STANDALONE[command].function}", parser_of(command).parse_args(rest), command)
     elif command in LAB:
         return _execute("posenc.lab.commands.run", arguments, command)
     elif command.startswith("-"):
@@ -81,6 +81,15 @@ def _run(arguments: list[str]) -> int:
     else:
         raise UsageError(f"no such command: {command}{nearest(command, list(COMMANDS))}; posenc --help lists them")
     return 0
+
+
+def parser_of(command: str) -> ArgumentParser:
+    """The parser of a command that is none of the laboratory's; what it reads are the arguments of its function."""
+    if command in PARSERS:
+        return PARSERS[command]()
+    module, _, function = STANDALONE[command].function.partition(".")
+    parser: ArgumentParser = getattr(import_module(f"posenc.cli.{module}"), f"{function}_parser")()
+    return parser
 
 
 def _execute(function: str, given: Namespace | list[str], command: str) -> int:

@@ -1,11 +1,10 @@
-"""The arguments of the commands about encodings; the commands for checkpoints are in `posenc_cli.checkpoints`."""
+"""The options of commands whose modules load torch; the modules of the others have their options themselves."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 
-from posenc_cli import checkpoints
 from posenc_cli.parsing import Parser, tokens
 
 EXPLORER = "explorer.html"
@@ -103,5 +102,5 @@ def _selftest() -> argparse.ArgumentParser:
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {  # what each reads are the arguments of its ``run``
     "list": _list, "info": _info, "recommend": _recommend, "explore": _explore, "figure": _figure,
-    "selftest": _selftest, **checkpoints.PARSERS,
+    "selftest": _selftest,
 }  # fmt: skip

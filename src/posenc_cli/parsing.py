@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from posenc_cli.commands import COMMANDS, nearest
 
+PATH = "the folder of a checkpoint, a config.json, a GGUF file, or a model of the Hugging Face Hub (org/name)"
+
 
 class UsageError(ValueError):
     """A command line that cannot be read."""

@@ -14,7 +14,6 @@ from benchmarks.engines.check import (
     difference,
     frequencies,
     reference_answers,
-    run_check,
 )
 
 from tests.golden import load
@@ -77,15 +76,3 @@ def test_a_mistake_that_posenc_and_transformers_share_is_disputed(monkeypatch: p
             patch.setattr(authors, name, lambda *a, formula=formula: [1.000002 * theta for theta in formula(*a)])
             with pytest.raises(DisputedError, match="pair "):
                 frequencies(named(case).config, named(case).length)
-
-
-@pytest.mark.parametrize("name", ["RIGHT", "OFF"])
-def test_a_disputed_cell_names_whose_answer_the_engine_gives(name: str) -> None:
-    questions = [case for case in cases() if case.row == DISPUTED and case.spelling == "v5" and case.model == "llama"]
-    _, cells, _ = run_check([f"{FAKE}:{name}"], questions=questions)
-    assert [cell.state for cell in cells] == ["disputed"]
-    whose = {"RIGHT": "as in posenc and transformers", "OFF": "as in none of them"}[name]
-    assert cells[0].text == (
-        "the gain is 1.13862944 in posenc, 1.13862944 in transformers, 1.09801101 in deepseek-ai/DeepSeek-VL2; "
-        f"this engine: {whose}"
-    )

@@ -1,4 +1,4 @@
-"""`posenc engines check`: the rows of the table of engines for a config."""
+"""The rows of the table of engines for a config, and the record of printed lines: each was parsed by its engine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.engines import lines
 from benchmarks.engines.cases import cases
 
 from posenc_cli import run
@@ -29,7 +30,18 @@ def test_the_record_of_a_disputed_config_is_told(tmp_path: Path, capsys: pytest.
     name = "llama/yarn: one of mscale and mscale_all_dim/v4/256/1024"
     (tmp_path / "config.json").write_text(json.dumps(next(c.config for c in cases() if c.name == name)))
     assert run(["engines", "check", "--checkpoint", str(tmp_path), "--json"]) == 1, "others are off"
-    lines = {line["engine"]: line for line in json.loads(capsys.readouterr().out)}
-    assert {lines[name]["state"] for name in ("vllm", "sglang", "mlx_lm")} == {"disputed"}
-    assert "this engine: as in posenc and transformers" in lines["vllm"]["text"]
-    assert "this engine: as in deepseek-ai/DeepSeek-VL2" in lines["mlx_lm"]["text"]
+    found = {line["engine"]: line for line in json.loads(capsys.readouterr().out)}
+    assert {found[name]["state"] for name in ("vllm", "sglang", "mlx_lm")} == {"disputed"}
+    assert "this engine: as in posenc and transformers" in found["vllm"]["text"]
+    assert "this engine: as in deepseek-ai/DeepSeek-VL2" in found["mlx_lm"]["text"]
+
+
+def test_every_line_is_parsed_and_none_is_wrong() -> None:
+    heads, recorded = lines.read()
+    assert {head["engine"] for head in heads} == set(lines.ENGINES)
+    assert all(head["version"] and head["date"] and head["command"] for head in heads)
+    failed = [line for line in recorded if line["state"] not in ("right", "parsed", "not built")]
+    assert failed == []
+    assert len({line["model"] for line in recorded}) >= 30
+    assert len({line["model"] for line in recorded if line["state"] == "right"}) >= 30
+    assert all(line["gap"] <= lines.TOLERANCE for line in recorded if line["state"] == "right")

@@ -8,11 +8,31 @@ import sys
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from posenc.hf.config.convert import parse_rope_argument
-from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.input_files import naming
+from posenc_cli.parsing import PATH, Parser, tokens
+
+if TYPE_CHECKING:
+    from posenc.hf.config.rope_config import RopeConfig
+
+
+def convert_parser() -> Parser:
+    """The options of the command."""
+    parser = Parser("convert", "The rotation stays the same; no weights are loaded.")
+    parser.add_argument("path", help=PATH.replace(" a GGUF file,", ""))
+    parser.add_argument(
+        "--spelling", default="both", choices=("both", "v4", "v5"),
+        help="both: transformers 4 and 5 read the same rotation; v4: rope_theta and rope_scaling; v5: rope_parameters "
+        "(default: %(default)s)",
+    )  # fmt: skip
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print the diff only)")
+    where.add_argument(
+        "--in-place", action="store_true", help="change config.json; the old one is kept as config.json.original"
+    )
+    parser.add_shared("--json")
+    return parser
 
 
 def convert(options: Namespace) -> int:
@@ -29,9 +49,23 @@ def convert(options: Namespace) -> int:
     return 0
 
 
+def gguf_parser() -> Parser:
+    """The options of the command."""
+    parser = Parser("gguf", "The weights are copied unchanged.")
+    parser.add_argument("source", metavar="SOURCE", help="a GGUF file")
+    parser.add_argument("target", metavar="TARGET", help="the copy to write")
+    parser.add_argument(
+        "--rope", required=True, metavar="ROPE",
+        help="the new settings: a block of rope_parameters as JSON, or a config.json, a folder or a GGUF file",
+    )  # fmt: skip
+    parser.add_argument("--replace", action="store_true", help="overwrite TARGET, which may then be SOURCE")
+    return parser
+
+
 def gguf(options: Namespace) -> int:
     """Write a copy of a GGUF file with other settings; print what changed, and the rotation as read from the copy."""
     from posenc.arguments import one_line
+    from posenc.hf.config.convert import parse_rope_argument
     from posenc.hf.gguf import write_gguf  # numpy
 
     with naming(options.source):
@@ -47,8 +81,36 @@ def gguf(options: Namespace) -> int:
     return 0
 
 
+def serve_parser() -> Parser:
+    """The options of the command."""
+    parser = Parser(
+        "serve",
+        "A model is served as it is; --rope and --exact print the flags for another rotation.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a config.json, or the folder of a checkpoint that has one")
+    parser.add_argument(
+        "--rope", metavar="ROPE", help="other RoPE settings to serve it with, as for posenc gguf (default: its own)"
+    )
+    parser.add_argument(
+        "--for", dest="program", metavar="NAME",
+        help="one engine, such as vllm, llama.cpp or mlx-vlm, or what to set in a trainer, such as trl, axolotl or "
+        "verl; another name prints all of them (default: every engine)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--exact", action="store_true", help="use posenc's plug-in: exact angles, and spectra without a rope type"
+    )
+    parser.add_argument(
+        "--length", type=tokens, metavar="TOKENS",
+        help="context length to serve (default: what the config declares, or what --rope reaches)",
+    )  # fmt: skip
+    parser.add_shared("--json")
+    return parser
+
+
 def serve(options: Namespace) -> int:
     """Print a line for each engine, or the command that extends a config whose own rotation does not reach a length."""
+    from posenc.hf.config.convert import parse_rope_argument
+    from posenc.hf.config.rope_config import read_rope
     from posenc.hf.serving.lines import reach_of, serve_flags
 
     path, length = options.path, options.length

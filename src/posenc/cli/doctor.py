@@ -6,12 +6,61 @@ import json
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from posenc.hf.doctor import Finding, Report, examine, fix
-from posenc.hf.doctor import compare as compare_checkpoints
-from posenc.hf.sources.load import hub_id, local_source
 from posenc.input_files import naming, read_text
+from posenc_cli.parsing import PATH, Parser, tokens
+
+if TYPE_CHECKING:
+    from posenc.hf.doctor import Finding, Report
+
+
+def run_parser() -> Parser:
+    """The options of the command."""
+    parser = Parser(
+        "doctor",
+        "Each finding says what is wrong, what it costs, and what to write.",
+        epilog="Exit code: 0 without findings or with notes only, 1 for a fault, 3 for a suspicion without a fault, 2 "
+        "for bad usage or unreadable input. After --fix and --in-place: of the findings that are left. With --compare: "
+        "0 without drift, 1 with drift, 3 where only limits of other files differ.",
+    )
+    parser.add_argument("path", nargs="?", help=PATH)
+    parser.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"),
+        help="print what differs between two checkpoints or configurations in their positions, and examine neither",
+    )  # fmt: skip
+    parser.add_argument(
+        "--draft", metavar="DRAFT",
+        help="print whether this draft model of speculative decoding fits the checkpoint, and up to which length",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trainer", metavar="NAME",
+        help="with --engine, print whether both compute one rotation from the file: transformers, trl, axolotl, "
+        "llama-factory, verl, unsloth, litgpt, torchtitan, torchtune, megatron",
+    )  # fmt: skip
+    parser.add_argument("--engine", metavar="NAME", help="an engine of posenc serve, such as vllm or sglang")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
+    where.add_argument(
+        "--in-place", action="store_true", help="correct the files; a copy of each is kept as NAME.original"
+    )
+    parser.add_argument(
+        "--guesses", action="store_true", help="also write corrections whose numbers only the model's authors know"
+    )
+    parser.add_argument(
+        "--weights", action="store_true",
+        help="also load the model and measure its loss within and beyond the training length, and with other rotations",
+    )  # fmt: skip
+    parser.add_argument("--text", metavar="FILE", help="text for --weights (default: English documentation of Python)")
+    parser.add_argument(
+        "--most", type=tokens, default=4096, metavar="TOKENS", help="longest context to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="NAME", help="a finding that is intended; repeatable"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 for a suspicion too")
+    parser.add_shared("--json", "--trust-remote-code")
+    return parser
 
 
 def run(options: Namespace) -> int:
@@ -23,6 +72,10 @@ def run(options: Namespace) -> int:
     Raises:
         ValueError: as `posenc.hf.doctor.examine`, `fix` and `compare`, and unless there is one or two to look at.
     """
+    from posenc.hf.doctor import compare as compare_checkpoints
+    from posenc.hf.doctor import examine, fix
+    from posenc.hf.sources.load import hub_id, local_source
+
     path, out, in_place, as_json = options.path, options.out, options.in_place, options.as_json
     if (path is None) == (options.compare is None):
         raise ValueError("doctor: give one checkpoint to examine, or two after --compare")
@@ -56,6 +109,7 @@ def run(options: Namespace) -> int:
 def _run_pair(options: Namespace) -> int:
     """Print what a draft and its target, or a trainer and an engine, make of the rotation; the exit code."""
     from posenc.hf.config.rope_config import read_rope
+    from posenc.hf.sources.load import local_source
 
     path = options.path
     pair = options.trainer is not None

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.config.rope_config import read_rope
-from posenc.hf.explanation.report import Explanation, layer_lines
-from posenc.hf.families.listing import families_json, families_text
-from posenc.hf.sources.load import DiffusionSource, load_any
 from posenc.input_files import naming
+from posenc_cli.parsing import PATH, Parser
+
+CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.rotation.Convention`
+_WIDEST_HEAD = 2**16  # channels
+
+
+def run_parser() -> Parser:
+    """The options of the command."""
+    parser = Parser(
+        "explain",
+        "By default: base, wavelengths, scaling and lengths for each kind of layers, and what to watch out for.",
+        epilog="Exit code with --live: 1 where the model's modules compute something else than the config says.",
+    )
+    parser.add_argument("path", nargs="?", help=PATH)
+    views = parser.add_mutually_exclusive_group()
+    views.add_argument("--layers", action="store_true", help="print one line for each layer")
+    views.add_argument(
+        "--live", action="store_true",
+        help="build the model (with the folder's weights, if it has any) and compare each layer's modules with the "
+        "config; needs posenc[hf]",
+    )  # fmt: skip
+    views.add_argument("--families", action="store_true", help="list all known model types")
+    parser.add_argument(
+        "--convention", default="transformers", metavar="NAME",
+        help=f"whose reading of YaRN's keys: {', '.join(CONVENTIONS)} (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--head-dim", type=_head_dim, metavar="CHANNELS", help="channels of a head, if the file does not say"
+    )
+    parser.add_argument("--ignore", action="append", default=[], metavar="KEY", help="a key to ignore; repeatable")
+    parser.add_shared("--json", "--trust-remote-code")
+    return parser
+
+
+def _head_dim(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= _WIDEST_HEAD:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to {_WIDEST_HEAD} is needed, got {text[:24]}")
+    return int(text)
 
 
 def run(options: Namespace) -> int:
@@ -25,6 +60,11 @@ def run(options: Namespace) -> int:
         ValueError: unless either a path is given or ``families``; for a configuration that cannot be read; and with
             ``live`` for a path that is not the folder of a model.
     """
+    from posenc.hf.config.rope_config import read_rope
+    from posenc.hf.explanation.report import Explanation, layer_lines
+    from posenc.hf.families.listing import families_json, families_text
+    from posenc.hf.sources.load import DiffusionSource, load_any
+
     path, as_json = options.path, options.as_json
     if options.families == (path is not None):
         raise ValueError("path or --families: give one of the two")

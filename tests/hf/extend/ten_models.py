@@ -94,9 +94,3 @@ TEN = (
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
     }, False),
 )  # fmt: skip
-REACHED = {  # models whose config declares the length: nothing is written
-    "Qwen2.5-7B": (PUBLISHED["Qwen/Qwen2.5-7B"], 131072), "Llama 3.1": (PUBLISHED["meta-llama/Llama-3.1-8B"], 131072),
-    "Phi-4-mini": (PUBLISHED["microsoft/Phi-4-mini-instruct"], 131072), "gpt-oss": (_GPT_OSS, 131072),
-    "EXAONE 4": (PUBLISHED["LGAI-EXAONE/EXAONE-4.0-32B"], 131072),
-    "DeepSeek-V3": (PUBLISHED["deepseek-ai/DeepSeek-V3"], 131072),
-}  # fmt: skip

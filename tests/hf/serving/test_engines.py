@@ -145,10 +145,6 @@ def test_alpha(model_type: str) -> None:
 @pytest.mark.parametrize(
     ("convention", "block", "words"),
     [
-        ("transformers", {"rope_type": "ntk", "factor": 2.0}, "vllm"),
-        ("transformers", {"rope_type": "deepseek_yarn", "factor": 2.0}, "vllm"),
-        ("sglang", {"rope_type": "ntk", "factor": 2.0}, "rope_type"),
-        ("sglang", {"rope_type": "deepseek_llama_scaling", "factor": 2.0}, "rope_type"),
         ("vllm", {"rope_type": "ntk"}, "factor"),
         ("vllm", {"rope_type": "ntk", "factor": 2.0, "mixed_b": 0}, "mixed_b"),
         ("vllm", {"rope_type": "dynamic", "alpha": 0}, "alpha"),
@@ -166,9 +162,3 @@ def test_what_cannot_be_read_says_why(convention: str, block: dict[str, Any], wo
     with pytest.raises(ValueError, match="rope_parameters") as error:
         read_rope({**LLAMA, "rope_parameters": {"rope_theta": BASE, **block}}, convention=convention)  # type: ignore[arg-type]
     assert words in str(error.value)
-
-
-def test_one_pair_cannot_spread_a_factor() -> None:
-    config = {**LLAMA, "head_dim": 2, "rope_parameters": {"rope_type": "dynamic", "alpha": 2.0}}
-    with pytest.raises(ValueError, match="alpha"):
-        read_rope(config)
