@@ -133,12 +133,12 @@ class Serving:
             layers = [layer for layer, _, _ in facts.patterns if layer.attends]
         except ValueError:  # a schedule that is not read, which posenc explain tells
             return ()
-        rules = facts.text.rotation
-        heeded = (rules.latent and rules.yarn_in_softmax) or facts.reading.convention == "deepseek"
-        scales = [b.effective for b in facts.blocks if heeded and facts.before is None and b.values is not None]
-        sharper = any(block.get("mscale_all_dim") and block.get("factor") != 1 for block in scales)
-        if heeded and facts.before is not None:
+        if facts.before is not None:
             sharper = any(facts.softmax_factor(rope) != 1 for rope in facts.rotations.values())
+        else:  # a file's own keys tell, so that its frequencies are not computed
+            rules, blocks = facts.text.rotation, [block.effective for block in facts.blocks]
+            heeded = (rules.latent and rules.yarn_in_softmax) or facts.reading.convention == "deepseek"
+            sharper = heeded and any(block.get("mscale_all_dim") and block.get("factor") != 1 for block in blocks)
         found = {
             "temperature of the queries": any(layer.temperature is not None for layer in layers),
             "attention in chunks": any(layer.kind == CHUNKED for layer in layers),
