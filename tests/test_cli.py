@@ -232,13 +232,12 @@ def test_the_laboratory_has_the_commands_that_the_help_lists() -> None:
 
 
 def test_help_of_commands_outside_the_laboratory_needs_nothing() -> None:
-    code = f"{_without('torch', *LAB_PACKAGES)}{_TELL}\nimport posenc_cli; codes = []"
+    code = f"{_without('torch', *LAB_PACKAGES)}\nimport posenc_cli; codes = []"
     for command in STANDALONE:  # a command's help ends the program
         code += f"\ntry: codes.append(posenc_cli.run([{command!r}, '--help']))"
         code += "\nexcept SystemExit as end: codes.append(end.code)"
     done = _process("--version", code=f"{code}\nassert not any(codes), codes")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "posenc was loaded" not in done.stdout
 
 
 def test_torch_alone_serves_list_info_and_explain(tmp_path: Path) -> None:
