@@ -13,7 +13,7 @@ from posenc.hf import read_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.doctor import corrected, examine
 from posenc.hf.findings import NotReadError
-from posenc.hf.rules.releases import RELEASES, release_like
+from posenc.hf.rules.case import RELEASES, release_like
 from tests.golden import configs
 from tests.hf.doctor.planted import FACTORS, GEMMA_3, LLAMA_3, LLAMA_31, PHI, QWEN, YARN, Config
 

@@ -9,8 +9,7 @@ from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.findings import Finding
-from posenc.hf.rules.case import has_remote_code
-from posenc.hf.rules.releases import LLAMA_32, is_llama_3, of_type
+from posenc.hf.rules.case import LLAMA_32, TYPES, has_remote_code, is_llama_3
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.presets import preset
 
@@ -81,8 +80,10 @@ def _recipe_of_llama_3(read: RopeConfig) -> Config | None:
 
 def _released_share(read: RopeConfig) -> Config | None:
     """The share of a head that all released models of the type rotate."""
-    rope, share = single(read), of_type(read.text_config).share
-    return None if rope is None or share == 1 else keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * share)))
+    rope, releases = single(read), TYPES.get(read.model_type)
+    if rope is None or releases is None or releases.share == 1:
+        return None
+    return keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * releases.share)))
 
 
 def _both_spellings(read: RopeConfig) -> Config | None:

@@ -1,10 +1,8 @@
 """Rules on a config: each a function from what the file says to the findings of one subject, with their threads.
 
-    case          what a rule is given, and what corrections are made of
-    releases      published models, and what a config has otherwise: bases, scalings, shares, widths, lengths
-    blocks        lengths, gains and spelling of one rotation
-    keys          keys that nothing reads, that another family reads, that are misspelt
-    layers        kinds of layers, windows, which layers rotate
+    case          what a rule is given: one kind of layers, and the table of published models
+    blocks        base, scaling, lengths, gains and spelling of one rotation
+    keys          keys that nothing reads, that another family reads, that are misspelt; layers, windows
 
 A rule is one function: write it into the file of its subject, with its source in the docstring, put it into the list at
 the end of the file, and a line into the table of tests/hf/rules.
@@ -16,7 +14,7 @@ from posenc.hf.config.facts import ModelFacts
 from posenc.hf.config.rope_keys import ALL
 from posenc.hf.config.text_config import is_posenc_config
 from posenc.hf.findings import Finding
-from posenc.hf.rules import blocks, keys, layers, releases
+from posenc.hf.rules import blocks, keys
 from posenc.hf.rules.case import case_of
 
 
@@ -29,13 +27,13 @@ def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
         return facts.program_findings
     ignore = facts.reading.ignore
     rope_blocks = [block.without(ignore) if ignore else block for block in facts.blocks]
-    findings = [finding for rule in (*keys.OF_CONFIGS, *layers.RULES) for finding in rule(facts)]
+    findings = [finding for rule in keys.OF_CONFIGS for finding in rule(facts)]
     for block in rope_blocks:
         rope = facts.as_read[block.kind]
         if rope is not None:
             case = case_of(facts, block, rope)
             where = "" if block.kind == ALL else f"{block.kind}: "
-            for rule in (*releases.RULES, *blocks.RULES, *keys.OF_BLOCKS):
+            for rule in (*blocks.RULES, *keys.OF_BLOCKS):
                 findings += [finding._replace(text=where + finding.text) for finding in rule(case)]
     findings += keys.unread_keys(facts, rope_blocks)
     if facts.program:

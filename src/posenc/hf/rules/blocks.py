@@ -1,4 +1,7 @@
-"""Rules on one rotation: its base, lengths, gain and spelling, against one another and against what readers do."""
+"""Rules on one rotation: its base, scaling, lengths, gain and spelling.
+
+They are compared with published models, with one another, and with what readers make of them.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,177 @@ import math
 from collections.abc import Iterator
 
 from posenc.arguments import shown
-from posenc.hf.config.rope_keys import ENGINES, OUTSIDE, SCALED_FROM, TRAINED, VLLM, WITH_ALPHA
-from posenc.hf.config.rotation import SILENT
+from posenc.hf.config.rope_keys import ALL, ENGINES, OUTSIDE, SCALED_FROM, TRAINED, VLLM, WITH_ALPHA
+from posenc.hf.config.rotation import SILENT, text_rope
+from posenc.hf.config.text_config import max_length
 from posenc.hf.families.family import FULL, SLIDING
 from posenc.hf.findings import Finding, Level
-from posenc.hf.rules.case import DECLARED, ORIGINAL, Case, in_block
-from posenc.hf.rules.releases import SHORTEST, of_type
+from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.rules.case import DECLARED, LLAMA_32, ORIGINAL, Case, in_block
 
 _SHORT_AND_LONG = ("phi3", "phi4_multimodal")
 _SHORT_OF_RELEASES = 3.0  # factor of the short list on average; the largest is 2.05, of Phi-3-mini
+_SHORTEST = 4096  # tokens; a shorter model is one of other weights
+_VOCABULARY = 100_000  # entries; a smaller one is another model's
+_UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has both lengths and no scaling
 _FAR_BEYOND, _FAR_IN_GGUF = 8, 4  # times the declared length; Qwen 3 with factor 4 beside its 40,960 tokens has 3.2
 _NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
+def base(case: Case) -> Iterator[Finding]:
+    """A base that is not given, lost, below that of published models, or too small for the length.
+
+    Lost: unslothai/unsloth#7028, vllm-project/vllm#44158. Below: Lightning-AI/litgpt#2217, keras-team/keras-hub#2729.
+    """
+    value, given, longest = case.values["rope_theta"], "rope_theta" in case.given, case.block.longest
+    if not given and (lost := _lost_base(case)) is not None:
+        yield lost
+        return
+    own_key = case.family.kinds[case.block.kind].theta_key if case.block.kind in case.family.kinds else None
+    if not given and all(case.text.get(key) is None for key in ([own_key] if own_key else OUTSIDE["rope_theta"])):
+        whose = "this family's" if case.text.known else "the usual"
+        yield Finding("rope_theta", f"is not given: {value:g} is {whose} default", "base-default")
+    if case.block.kind not in (ALL, FULL):
+        return
+    release, windowed = case.release, is_count(case.text.get("sliding_window"), TOKENS)
+    # A part of a composite model of another name has facts of its own, and so has Mistral 0.1 with its window.
+    another = not case.text.model_type.startswith(str(case.facts.config.get("model_type")))
+    another = another or (case.text.model_type == "mistral" and windowed)
+    if release is not None and value < release.base and not another:
+        has = f"is {value:g}" if given else f"is not given, so that {value:g} is used"
+        text = (
+            f"{has}, and {release.example}, of the same sizes and vocabulary, has {release.base:g}: every frequency is "
+            "wrong for its weights; copy rope_theta of the original checkpoint, or --accept this finding for a model "
+            "that was trained with the smaller base"
+        )
+        yield Finding("rope_theta", text, "base-below-releases", "suspicion")
+    if given and longest is not None and case.rope_type == "default" and case.slowest < longest and not windowed:
+        text = (  # as in many good models: --weights measures it
+            f"is {longest:,}, and with base {value:g} the slowest pair completes a rotation in {case.slowest:,.0f} "
+            "tokens, without any scaling: the configuration does not say whether the model was trained at that length; "
+            "compare its loss at both lengths (posenc doctor --weights)"
+        )
+        yield Finding(DECLARED, text, "length-beyond-base")
+
+
+def _lost_base(case: Case) -> Finding | None:
+    """No base, and a default too small for the length or for a block that somebody wrote by hand."""
+    family, block, length = case.family, case.block, case.block.longest
+    if case.llama_3:
+        length = max_length(case.text)
+    elif case.rope_type in SCALED_FROM:
+        length = case.values.get(ORIGINAL, length)
+    elif case.rope_type == "linear" and length is not None:
+        length = int(length / case.values["factor"])
+    if length is None or not case.text.known or block.kind == SLIDING or family.fixed or family.bases_key:
+        return None
+    by_hand = block.target[:1] == ("rope_parameters",) and case.text.get("rope_parameters")
+    by_hand = by_hand and case.rope_type != "default" and "rope_theta" not in block.sources
+    by_hand = by_hand and family.base == 10_000 and not (family.kinds or family.nested)
+    if case.slowest >= length and not by_hand:
+        return None
+    text = (
+        f"is not given, and with {case.values['rope_theta']:g}, this family's default, the slowest pair completes one "
+        f"rotation in {case.slowest:,.0f} tokens; the file declares {length:,}. A base may have been lost between "
+        "spellings: compare with rope_theta of the original checkpoint (Llama 3: 500000, Qwen 2.5: 1000000)"
+    )
+    return Finding("rope_theta", text, "base-lost", "fault" if case.llama_3 else "suspicion")
+
+
+def scaling(case: Case) -> Iterator[Finding]:
+    """A published length without the scaling that reaches it, or with another one.
+
+    Lost: Blaizzy/mlx-vlm#1710, huggingface/transformers#41922. Linear over llama3: unslothai/unsloth#7028. Numbers
+    that no published model of Llama 3.1 to 3.3 has: NVIDIA/Megatron-LM#6305.
+    """
+    text_config, values, longest = case.text, case.values, case.block.longest
+    llama_3, release = case.llama_3, case.release
+    if llama_3 and case.rope_type == "linear":
+        text = (
+            "'linear' stands where Llama 3.1 and later have 'llama3', and slows the fast pairs too, which that recipe "
+            "leaves alone: perplexity went from 10 to 166 at position 65,000; keep the llama3 block of the checkpoint "
+            "(preset('llama-3.1')) and raise max_position_embeddings alone"
+        )
+        yield Finding("rope_type", text, "linear-over-llama3", "fault")
+    elif llama_3 and case.rope_type == "llama3":
+        recipe = {ORIGINAL: 8192, "low_freq_factor": 1, "high_freq_factor": 4}
+        wrong = {key: f"{number:g}" for key, number in recipe.items() if values[key] != number}
+        if values["factor"] < (32 if text_config.get("hidden_size") in LLAMA_32 else 8):
+            wrong["factor"] = "8 (3.1 and 3.3) or 32 (3.2)"
+        for key, of_releases in list(wrong.items())[:1]:
+            text = f"is {values[key]:g}, and Llama 3.1, 3.2 and 3.3 have {of_releases}: the frequencies differ from "
+            yield Finding(key, f"{text}training", "recipe-differs", "suspicion")
+    elif case.rope_type != "default" or case.block.kind not in (ALL, FULL):
+        return
+    elif llama_3 and case.given.get("rope_theta") == 5e5:
+        text = (
+            f"is {longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and no scaling is given: "
+            "the queries that transformers rotates then have a cosine of 0.76 with the trained ones at 8,192 tokens, "
+            "0.50 at 60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
+        )
+        yield Finding(DECLARED, text, "scaling-lost", "fault")
+    elif release is not None and release.scaling:
+        text = (
+            f"is {longest:,}, which {release.example}, of the same sizes and vocabulary, reaches by rope type "
+            f"{release.scaling!r}, and no scaling is given: the model degrades beyond the length before the scaling; "
+            "copy the block of the original checkpoint"
+        )
+        yield Finding(DECLARED, text, "scaling-lost", "suspicion")
+    elif text_config.known and text_config.model_type not in _UNSCALED_BY_DEFAULT:
+        for key in (ORIGINAL, "initial_context_length"):
+            trained = text_config.get(key)
+            if is_count(trained, TOKENS) and longest is not None and longest > trained:
+                text = (
+                    f"= {trained:,} is the length before a scaling, {longest:,} tokens are declared, and the file has "
+                    "no scaling: was its block lost? Copy it of the original checkpoint"
+                )
+                yield Finding(key, text, "scaling-lost", "suspicion")
+                return
+
+
+def numbers_of_type(case: Case) -> Iterator[Finding]:
+    """Share, width of a head and lengths against all released models of the type.
+
+    Shares: huggingface/transformers#48241, jagmarques/nexusquant#12. Widths: marin-community/marin#2098,
+    SafeAILab/EAGLE#315. Lengths: agentscope-ai/Trinity-RFT#389, vllm-project/recipes#794.
+    """
+    of_all, rope, longest = case.of_type, text_rope(case.rope), case.block.longest
+    if case.rope_type == "proportional" and case.given.get("partial_rotary_factor", 1) == 1:
+        text = (
+            "is not given or 1 with 'proportional', so that all pairs rotate, and that type is for a share of them; "
+            "published models have 0.25: copy the block of the original checkpoint"
+        )
+        yield Finding("partial_rotary_factor", text, "share-lost", "suspicion")
+    elif of_all.share != 1 and rope.rotary_dim >= rope.head_dim and (longest is None or longest >= _SHORTEST):
+        text = (
+            f"is not given or 1, so that all {rope.head_dim} channels of a head rotate; all released models of this "
+            f"family rotate {of_all.share:g} of them ({of_all.example}), and one that lost the key when it was saved "
+            f"wrote gibberish (13.1 nats of divergence a token); write partial_rotary_factor: {of_all.share:g}"
+        )
+        yield Finding("partial_rotary_factor", text, "share-lost", "suspicion")
+    least, original = min(of_all.trained, default=0), case.given.get(ORIGINAL)
+    same = case.facts.config.get("model_type") == case.text.model_type and is_count(case.text.get("vocab_size"))
+    if case.rope_type == "yarn" and original and original < least and same and case.text["vocab_size"] >= _VOCABULARY:
+        text = (
+            f"is {original:,}, and published models of this family were trained at {least:,} without a scaling: YaRN "
+            "then slows pairs that need it not"
+        )
+        yield Finding(ORIGINAL, text, "original-length-below-releases", "suspicion")
+    if case.release is None:
+        return
+    beyond = of_all.longest is not None and longest is not None and longest > of_all.longest
+    if beyond and case.rope_type == "default" and not case.text.get("dual_chunk_attention_config"):
+        text = (
+            f"is {longest:,}, and released models of this family declare at most {of_all.longest:,} without a scaling: "
+            "longer inputs need one, which the file has not"
+        )
+        yield Finding(DECLARED, text, "declared-beyond-releases", "suspicion")
+    if of_all.width not in (None, rope.head_dim):
+        text = (
+            f"is {rope.head_dim}, and released models of this family have heads of {of_all.width} channels "
+            f"({of_all.example}), whatever the stream's width over the number of heads is"
+        )
+        yield Finding("head_dim", text, "head-width-of-releases", "suspicion")
 
 
 def base_of_windows(case: Case) -> Iterator[Finding]:
@@ -65,8 +228,8 @@ def original_length(case: Case) -> Iterator[Finding]:
         yield Finding(ORIGINAL, text, "original-length-not-below", level)
     lists = case.rope_type == "longrope" and case.values["short_factor"] != case.values["long_factor"]
     scales = lists or (case.rope_type == "yarn" and (factor or 1) > 1)
-    trained = of_type(case.text).trained
-    if given and scales and original == longest >= SHORTEST and case.text.known and original not in trained:
+    trained = case.of_type.trained
+    if given and scales and original == longest >= _SHORTEST and case.text.known and original not in trained:
         text, keys = f"= {original:,} is the declared length as well", None
         text += ", so that the scaling starts where the model should end"
         if case.rope_type == "yarn" and factor is not None:
@@ -204,7 +367,7 @@ def on_short_prompts(case: Case) -> Iterator[Finding]:
         return
     original = case.values[ORIGINAL]
     # Of an original length that is the declared one, and of no release, another rule says that it is wrong.
-    right = original != case.block.longest or original in of_type(case.text).trained
+    right = original != case.block.longest or original in case.of_type.trained
     if case.values["factor"] > 1 and right:
         text = (
             f"'yarn' acts at every length, so it also changes prompts of fewer than {original:,} tokens; remove the "
@@ -297,6 +460,6 @@ def version_5_spelling(case: Case) -> Iterator[Finding]:
 
 
 RULES = (
-    base_of_windows, original_length, factor_and_lengths, gain_of_yarn, keys_of_engines, on_short_prompts, longrope,
-    following_the_text, version_5_spelling,
+    base, base_of_windows, scaling, numbers_of_type, original_length, factor_and_lengths, gain_of_yarn,
+    keys_of_engines, on_short_prompts, longrope, following_the_text, version_5_spelling,
 )  # fmt: skip
