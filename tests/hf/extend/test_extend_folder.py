@@ -36,20 +36,29 @@ def test_a_lack_of_memory_is_one_line(error: Exception) -> None:
         raise error
 
 
-def test_weights_are_linked_where_only_the_configuration_changes(tmp_path: Path) -> None:
-    saved(tmp_path / "model", small())
-    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
-    old, new = tmp_path / "model" / "model.safetensors", tmp_path / "new" / "model.safetensors"
-    assert old.samefile(new)
-    assert str(tmp_path / "model") in done.weights
+def test_where_only_the_configuration_changes_the_folder_is_the_old_one_with_links(tmp_path: Path) -> None:
+    folder, new, model = tmp_path / "model", tmp_path / "new", small().to(torch.bfloat16)
+    model.generation_config.max_length = TRAINED
+    saved(folder, model)
+    for name, changes in (("tokenizer_config.json", {"model_max_length": TRAINED}), ("config.json", {"mine": [1]})):
+        (folder / name).write_text(json.dumps({**json.loads((folder / name).read_text()), **changes}, indent=4))
+    done = extend(folder, TARGET, "yarn", out=new, dtype="float32", **request())
+    assert (folder / "model.safetensors").samefile(new / "model.safetensors")
+    assert str(folder) in done.weights
     assert done.weights in str(done)
-    assert json.loads((tmp_path / "new" / "extension.json").read_text())["weights"] == done.weights
-    original = old.read_bytes()
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
+    assert json.loads((new / "extension.json").read_text())["weights"] == done.weights
+    before, after = (set((each / "config.json").read_text().splitlines()) for each in (folder, new))
+    keys = {line.split('"')[1] for line in before - after if '"' in line}
+    assert keys <= {"max_position_embeddings", "rope_parameters", "rope_type", "rope_theta"}, "its own layout stays"
+    assert AutoTokenizer.from_pretrained(new).model_max_length == TARGET
+    assert json.loads((new / "generation_config.json").read_text())["max_length"] == TARGET
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == TRAINED
+    original, again = (folder / "model.safetensors").read_bytes(), AutoModelForCausalLM.from_pretrained(new)
+    assert again.dtype == torch.bfloat16, "of the files, not of the model in memory"
     with torch.no_grad():
-        next(model.parameters()).zero_()
-    model.save_pretrained(tmp_path / "new")
-    assert old.read_bytes() == original  # safetensors writes a new file
+        next(again.parameters()).zero_()
+    again.save_pretrained(new)
+    assert (folder / "model.safetensors").read_bytes() == original  # safetensors writes a new file
 
 
 def test_a_replaced_source_is_not_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,12 +106,6 @@ def test_generation_settings_that_cannot_be_saved(tmp_path: Path) -> None:
     assert (tmp_path / "other.work" / "readings.jsonl").exists(), "what was measured is kept"
 
 
-def test_the_dtype_of_linked_weights_is_that_of_the_files(tmp_path: Path) -> None:
-    saved(tmp_path / "model", small().to(torch.bfloat16))
-    extend(tmp_path / "model", TARGET, "pi", out=tmp_path / "new", dtype="float32", **request())
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "new").dtype == torch.bfloat16
-
-
 def test_shards_are_linked_with_their_index_and_adapters_are_not(tmp_path: Path) -> None:
     saved(tmp_path / "model", small(), max_shard_size="20KB")
     extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
@@ -112,18 +115,6 @@ def test_shards_are_linked_with_their_index_and_adapters_are_not(tmp_path: Path)
     AutoModelForCausalLM.from_pretrained(tmp_path / "new")
     (tmp_path / "model" / "adapter_config.json").write_text("{}")
     assert not _has_weights_of(tmp_path / "model", small())
-
-
-def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
-    model = small()
-    model.generation_config.max_length = TRAINED
-    saved(tmp_path / "model", model)
-    file = tmp_path / "model" / "tokenizer_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": TRAINED}))
-    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
-    assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length == TARGET
-    assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TARGET
-    assert json.loads(file.read_text())["model_max_length"] == TRAINED
 
 
 def test_a_search_that_has_no_pieces_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

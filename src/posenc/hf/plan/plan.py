@@ -439,10 +439,10 @@ def _new_scaling(
         keys |= {"mscale": mscale, "mscale_all_dim": mscale}
         notes.append(
             f"mscale and mscale_all_dim {mscale:g}, as published models with latent attention have them: no gain on "
-            f"rotated channels, and the scale of the softmax times {_gain(factor, mscale) ** 2:.5f}"
+            f"rotated channels, and the scale of the softmax times {yarn_gain(factor, mscale) ** 2:.5f}"
         )
     elif kind == "yarn":
-        notes.append(f"YaRN multiplies rotated queries and keys by {_gain(factor):.5f} (0.1 ln factor + 1)")
+        notes.append(f"YaRN multiplies rotated queries and keys by {yarn_gain(factor):.5f} (0.1 ln factor + 1)")
     if kind == "dynamic":
         keys["factor"] = 1.0  # the text's own length over the original one is the scale
         notes.append(
@@ -501,26 +501,25 @@ def _grown_scaling(block: Block, method: str, length: int, declared: int, *, lat
 
 def _yarn_notes(block: Mapping[str, Any], old: float, new: float, latent: bool) -> list[str]:
     """What a larger factor does to the gain of a YaRN block."""
-    if block.get("attention_factor") is not None:
-        return [
-            f"attention_factor stays {block['attention_factor']:g}; YaRN's formula gives {_gain(new):.5f} for the new "
-            "factor"
-        ]
+    before, after = yarn_gain(old), yarn_gain(new)
+    if (given := block.get("attention_factor")) is not None:
+        return [f"attention_factor stays {given:g}; YaRN's formula gives {after:.5f} for the new factor"]
     scale, scale_all = block.get("mscale"), block.get("mscale_all_dim")
     if not (scale and scale_all):
-        return [f"the gain on rotated queries and keys follows the factor: {_gain(old):.5f} becomes {_gain(new):.5f}"]
-    gains = [_gain(factor, scale) / _gain(factor, scale_all) for factor in (old, new)]
+        return [f"the gain on rotated queries and keys follows the factor: {before:.5f} becomes {after:.5f}"]
+    gains = [yarn_gain(factor, scale) / yarn_gain(factor, scale_all) for factor in (old, new)]
     same = f"stays {gains[0]:g}" if gains[0] == gains[1] else f"becomes {gains[1]:.5f} instead of {gains[0]:.5f}"
     notes = [f"the gain on rotated queries and keys {same} (mscale and mscale_all_dim)"]
     if latent:
-        scales = [_gain(factor, scale_all) ** 2 for factor in (old, new)]
+        scales = [yarn_gain(factor, scale_all) ** 2 for factor in (old, new)]
         notes.append(
             f"mscale_all_dim scales the softmax with the factor: by {scales[1]:.5f} instead of {scales[0]:.5f}"
         )
     return notes
 
 
-def _gain(factor: float, scale: float = 1.0) -> float:
+def yarn_gain(factor: float, scale: float = 1.0) -> float:
+    """0.1 · scale · ln(factor) + 1; 1 where nothing is slowed."""
     return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 

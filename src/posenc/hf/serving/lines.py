@@ -42,7 +42,7 @@ from posenc.hf.config.text_config import attached_names, max_length
 from posenc.hf.config.write import block_of, extended_length, keys_of, share_of, to_longrope
 from posenc.hf.families.family import CHUNKED
 from posenc.hf.limits import TOKENS
-from posenc.hf.plan.plan import documented_block
+from posenc.hf.plan.plan import documented_block, yarn_gain
 from posenc.hf.rules.keys import misspelt
 from posenc.hf.serving.plugin_block import plugin_block
 from posenc.hf.serving.table import TITLES, UNKNOWN, Verdict, engine_result, engine_table, spelling_of, verdict
@@ -544,15 +544,11 @@ def gain_of_yarn(block: dict[str, Any]) -> tuple[float, float, float]:
     scale, all_dim = float(block.get("mscale") or 0), float(block.get("mscale_all_dim") or 0)
     if block.get("attention_factor") is None:
         scale, all_dim = (scale, all_dim) if scale and all_dim else (1.0, 0.0)
-        return _m(block["factor"], scale) / _m(block["factor"], all_dim), scale, all_dim
+        return yarn_gain(block["factor"], scale) / yarn_gain(block["factor"], all_dim), scale, all_dim
     gain = float(block["attention_factor"])
     if block["factor"] <= 1:
         raise ValueError("a gain needs a factor above 1 there")
     return gain, (gain - 1) / (0.1 * math.log(block["factor"])), 0.0
-
-
-def _m(factor: float, scale: float) -> float:
-    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def steps_of_temperature(facts: ModelFacts) -> Iterator[tuple[float, int]]:
