@@ -18,7 +18,7 @@ from tests.mutation import SOURCE, catches, outcome
 
 NEEDLES, MIXED = ("tests/hf/extend/test_longrope2.py",), ("tests/long_context/test_progressive.py",)
 _TRAINING = "../../examples/long_context"
-STEPS = ("tests/hf/modeling/test_steps.py",)
+STEPS = ("tests/hf/modeling/test_modeling.py",)
 PACKED = ("tests/hf/modeling/test_packing.py",)
 FREQUENCIES = ("tests/golden/test_frequencies.py",)
 ROTATIONS = ("tests/golden/test_rotations.py",)

@@ -269,19 +269,6 @@ def picture_batch(model: Any) -> Batch:
     }  # fmt: skip
 
 
-def test_ids_of_pictures_are_held_against_the_models_own_rule() -> None:
-    model = picture_model()
-    batch = picture_batch(model)
-    assert check_batch(model, batch).verdicts == ("separate",)
-    exchanged = batch["position_ids"].clone()
-    exchanged[1:] = exchanged[1:].flip(0)
-    report = check_batch(model, batch | {"position_ids": exchanged})
-    assert report.verdicts == ("positions differ from alone",)
-    assert (report.findings[0].row, report.findings[0].token) == (0, 4)
-    report = check_batch(model, batch | {"position_ids": batch["position_ids"][:1].expand(3, -1, -1)})
-    assert report.verdicts == ("positions differ from alone",)
-
-
 def pictures_in_one_row(model: Any) -> Batch:
     """The two documents of `picture_batch` in one row, without ids."""
     rows = picture_batch(model)

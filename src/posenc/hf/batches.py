@@ -215,7 +215,7 @@ def configuration(path: str | PathLike[str], implementation: str | None = None) 
 
 def loaded(path: str | PathLike[str], dtype: torch.dtype, implementation: str | None = None) -> nn.Module:
     """The model of a folder, of the class that its configuration names."""
-    options = {} if implementation is None else {"attn_implementation": implementation}
+    options: dict[str, Any] = {} if implementation is None else {"attn_implementation": implementation}
     return load_model(Path(path), dtype, complete=False, cls=class_of(configuration(path)), **options)
 
 

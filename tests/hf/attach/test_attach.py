@@ -28,6 +28,8 @@ from tests.samples import mostly_slow
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 INSIDE = [spec for spec in [*NAMES, *MIXES] if not spec.startswith(("sinusoidal", "learned"))]  # not in embeddings
+UNREACHED = ("modernbert", "llama4_text", "qwen2_vl_text", "ernie4_5_vl_moe_text", "doge")
+ALIBI = [{"name": "alibi", "options": {}}]
 FEW = ("llama", "qwen2", "qwen3", "gpt_neox", "gemma2", "gemma3_text", "gpt_oss")
 
 
@@ -165,16 +167,20 @@ def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
         ("gpt_oss", "stick-breaking", None, "sink"),
         ("deepseek_v32", "fox", None, "indexer"),
         ("gpt_neox_japanese", "own", None, "GPTNeoXJapaneseAttention"),
+        *((name, ALIBI, None, r"reach|must be bool") for name in UNREACHED),  # would fail in a forward alone
     ],
 )
 def test_what_cannot_be_served_is_refused_and_nothing_changes(
     name: str, encodings: Any, layers: Any, says: str
 ) -> None:
-    model = built(name)
-    before = model.config._attn_implementation
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = built(name)
+    before, random = model.config._attn_implementation, torch.get_rng_state()
     with pytest.raises(ValueError, match=says):
         attach(model, encodings, layers)
     assert model.config._attn_implementation == before
+    assert torch.equal(torch.get_rng_state(), random)
     with pytest.raises(ValueError, match="encodings"):
         detach(model)
 

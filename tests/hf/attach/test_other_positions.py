@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import posenc_cli
 from posenc.hf.attach import attach, detach, load
 from posenc.hf.attach.other_positions import is_off, position_table
 from posenc.hf.evaluate.attachment import attach_and_measure
-from tests.hf.attach.smallest import built, calls_agree, loss_falls, move, randomize, tokens
+from tests.hf.attach.smallest import calls_agree, loss_falls, move, randomize, tokens
 from tests.hf.extend.extended import saved, small
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -176,19 +175,6 @@ def test_own_is_kept_in_some_layers_of_a_model_with_a_table() -> None:
     before = model(ids).logits
     attach(model, "own+alibi", [1])
     assert not torch.allclose(model(ids).logits, before, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["modernbert", "llama4_text", "qwen2_vl_text", "ernie4_5_vl_moe_text", "doge"])
-def test_what_would_fail_in_a_forward_is_refused_at_once(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = built(name)
-    implementation, random = model.config._attn_implementation, torch.get_rng_state()
-    with pytest.raises(ValueError, match=r"reach|must be bool"):
-        attach(model, [{"name": "alibi", "options": {}}])
-    assert model.config._attn_implementation == implementation
-    assert not any(hasattr(module, "posenc") for module in model.modules())
-    assert torch.equal(torch.get_rng_state(), random)
 
 
 def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,8 @@ MALFORMED: list[tuple[dict[str, Any], list[str]]] = [
     ({"encodings": [{"name": 5}]}, ["encodings: name is needed"]),
     ({"encodings": [{"nam": "rope"}]}, ["encodings: name is needed"]),
     ({"encodings": "ropee"}, ["encodings:", "'ropee'", "rope"]),
+    ({"encodings": "axial"}, ["axial"]),
+    ({"encodings": "my_module:MyClass"}, ["my_module"]),
     ({"encodings": [{"name": "rope", "shared": 1}]}, ["encodings: shared of rope"]),
     ({"encodings": [{"name": "rope", "options": [1]}]}, ["encodings: options of rope"]),
     ({"encodings": [{"name": "rope", "options": {"base": "x"}}]}, ["encodings: rope with options", "'x'"]),

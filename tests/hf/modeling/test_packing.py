@@ -14,8 +14,7 @@ pytest.importorskip("transformers")
 from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
 
 from posenc.hf.modeling import PosencForCausalLM
-from tests.hf.modeling.test_modeling import MIXES, STATEFUL, make
-from tests.hf.modeling.test_steps import ENCODINGS, cached, close, held, in_parts
+from tests.hf.modeling.test_modeling import ENCODINGS, MIXES, STATEFUL, cached, close, held, in_parts, make
 from tests.samples import mostly_slow
 
 NAMED = [encodings for encodings in ENCODINGS if isinstance(encodings, str)]
