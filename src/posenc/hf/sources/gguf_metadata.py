@@ -20,7 +20,7 @@ Source: llama.cpp, src/llama-model.cpp (load_hparams, get_rope_factors, llama_mo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout
@@ -134,7 +134,10 @@ def translate(config: Config) -> Translated:
         block |= _temperature(arch, keys, block)
         translated["model_type"] = "mistral4" if family.latent else model_type
     translated |= _kinds(keys, translated)
-    translated["rope_parameters"] = _blocks(keys, block, family) if family.kinds else block
+    translated["rope_parameters"] = block
+    if family.kinds:  # layers with a window have a base of their own, and no scaling
+        windowed = keys.get("rope.freq_base_swa", family.kinds[SLIDING].base)
+        translated["rope_parameters"] = {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": windowed}}
     return Translated(translated, "GGUF", layout, tuple(_findings(config, translated, block)), names)
 
 
@@ -250,71 +253,61 @@ def _kinds(keys: Config, translated: Config) -> Config:
     return {}
 
 
-def _blocks(keys: Config, block: Config, family: RotationRules) -> Config:
-    """A block for each kind of layers; layers with a window have no scaling."""
-    base = keys.get("rope.freq_base_swa", family.kinds[SLIDING].base)
-    return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}
-
-
-def _findings(config: Config, translated: Config, block: Config) -> list[Finding]:
-    findings, scaled = [], block["rope_type"] != "default"
-    looked = any(name in config or name.removesuffix(".weight") in config for name in (*FACTORS, NO_FACTORS))
+def _findings(config: Config, translated: Config, block: Config) -> Iterator[Finding]:
+    """What a reader of the file should know: scalings that were lost, and tensors that a reader drops."""
+    scaled, looked = block["rope_type"] != "default", NO_FACTORS in config
+    seen = looked or any(name in config or name.removesuffix(".weight") in config for name in FACTORS)
     longest, kind, base = translated.get("max_position_embeddings"), translated["model_type"], block["rope_theta"]
     grown = is_count(longest) and longest >= _GROWN
     llama = kind == "llama" and base == 5e5 and translated.get("vocab_size") == 128256
     qwen = kind.startswith(("qwen2", "qwen3")) and base == 1e6
     gemma = kind == "gemma3_text" and translated.get("hidden_size") in (2560, 3840, 5376)  # 4B to 27B: linear 8
-    if grown and not scaled and (qwen or gemma or (llama and looked)):
+    if grown and not scaled and (qwen or gemma or (llama and seen)):
+        flags = "--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file"
+        flags = "--rope-scaling linear --rope-scale 8" if gemma else flags
         text = f"is {longest:,}, which this model reaches by a scaling alone, and the file has none: past the trained "
         text += (
-            "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or give "
+            "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or "
         )
-        flags = "--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file"
-        text += f"llama.cpp {'--rope-scaling linear --rope-scale 8' if gemma else flags}"
-        findings.append(Finding("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
-    elif not looked and not scaled:
+        yield Finding("max_position_embeddings", f"{text}give llama.cpp {flags}", "gguf-scaling-lost", "fault")
+    elif not seen and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
         text += "the file, or their numbers next to the keys"
-        findings.append(Finding("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
+        yield Finding("rope_freqs", text, "gguf-tensors-unseen", "suspicion")
     if scaled and kind != "gpt_oss":
-        tensors = list(_factors(config))
-        text = "is lost when transformers loads a GGUF file (a fault of transformers, not of the file): it reads the "
-        text += "scaling of gpt-oss alone, and such tensors of no model; there, set the block of read_rope(file)"
-        text += ".to_config() in the configuration before the model is made"
-        key = " and ".join(f"{name}.weight" for name in tensors) or "rope.scaling"
-        text = text.replace("is lost", "are lost", 1) if len(tensors) > 1 else text
-        findings.append(Finding(key, text, "gguf-scaling-dropped"))
-    extra = config.get(f"{config[_ARCH]}.{SCALING}yarn_ext_factor")
-    if is_number(extra, 1, above=True):
-        text = f"= {extra:g} is a share from 0 to 1, and this file has another number there, as where a converter "
-        text += (
-            "wrote rope.scaling.factor (ikawrakow/ik_llama.cpp#2003): fast pairs are extrapolated beyond their plain "
+        tensors = [f"{name}.weight" for name in _factors(config)]
+        text = f"{'are' if len(tensors) > 1 else 'is'} lost when transformers loads a GGUF file (a fault of "
+        text += "transformers, not of the file): it reads the scaling of gpt-oss alone, and such tensors of no model; "
+        text += "there, set the block of read_rope(file).to_config() in the configuration before the model is made"
+        yield Finding(" and ".join(tensors) or "rope.scaling", text, "gguf-scaling-dropped")
+    if kind == "phi3" and looked and not scaled and is_count(longest) and longest > _PHI_SHORT:
+        text = f"and rope_factors_short are missing, and the file declares {longest:,} tokens, which Phi-3 and Phi-4 "
+        text += "reach by these factors alone"
+        yield Finding("rope_factors_long", text, "gguf-factors-lost", "fault")
+    yield from _on_keys(config, kind, is_yarn=block["rope_type"] == "yarn")
+    yield from _on_scaling(config)
+
+
+def _on_keys(config: Config, kind: str, *, is_yarn: bool) -> Iterator[Finding]:
+    """Keys that contradict what models of this architecture have, or that llama.cpp does not read."""
+    arch = config[_ARCH]
+    for name, default in (("yarn_beta_fast", 32), ("yarn_beta_slow", 1)):
+        value = config.get(key := f"{arch}.{SCALING}{name}")
+        if arch not in TAKE_BETAS and is_yarn and value not in (None, default):
+            text = f"= {shown(value)} is not read by llama.cpp for {arch!r}, which takes {default}: write the file "
+            text += "anew with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
+            yield Finding(key, text, "gguf-beta-ignored", "fault")
+    width, head, heads, stream, longest = (
+        config.get(f"{arch}.{key}")
+        for key in (
+            "rope.dimension_count", "attention.key_length", "attention.head_count", "embedding_length",
+            "context_length",
         )
-        text += "frequencies; "
-        text += "posenc gguf writes 1, as which it is read here"
-        findings.append(Finding("rope.scaling.yarn_ext_factor", text, "gguf-ext-factor", "fault"))
-    findings += _on_numbers(config, translated, block)
-    return findings
-
-
-def _on_numbers(config: Config, translated: Config, block: Config) -> list[Finding]:
-    """Keys and factors that contradict what models of this architecture have."""
-    findings, arch = [], config[_ARCH]
-    for name, option in _YARN.items():
-        value, default = config.get(key := f"{arch}.{SCALING}{name}"), 32 if option == "beta_fast" else 1
-        if arch not in TAKE_BETAS and block["rope_type"] == "yarn" and value not in (None, default):
-            text = (
-                f"= {shown(value)} is not read by llama.cpp for {arch!r}, which takes {default}: write the file anew "
-            )
-            text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
-            findings.append(Finding(key, text, "gguf-beta-ignored", "fault"))
-    width, head = (config.get(f"{arch}.{key}") for key in ("rope.dimension_count", "attention.key_length"))
-    heads, stream = (config.get(f"{arch}.{key}") for key in ("attention.head_count", "embedding_length"))
+    )  # fmt: skip
     head = head or (stream // heads if is_count(heads) and is_count(stream) else None)
     if arch in ("llama", "deci", "falcon") and is_count(width) and head not in (None, width):
         text = f"= {width} is another number than the {shown(head)} channels of a head: llama.cpp loads no such {arch}"
-        findings.append(Finding("rope.dimension_count", text, "gguf-width-refused", "fault"))
-    kind, longest = translated["model_type"], translated.get("max_position_embeddings")
+        yield Finding("rope.dimension_count", text, "gguf-width-refused", "fault")
     family = FAMILIES[kind].rotation if kind in FAMILIES else None
     if f"{arch}.rope.freq_base" not in config and family is not None:
         text = ""
@@ -325,42 +318,37 @@ def _on_numbers(config: Config, translated: Config, block: Config) -> list[Findi
             text += "tokens; a model of this length was likely trained with a larger base"
         if text:
             text += "; convert the checkpoint again, or give llama.cpp --rope-freq-base"
-            findings.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
-    scaled = block["rope_type"] != "default"
-    looked = NO_FACTORS in config
-    if kind == "phi3" and looked and not scaled and is_count(longest) and longest > _PHI_SHORT:
-        text = f"and rope_factors_short are missing, and the file declares {longest:,} tokens, which Phi-3 and Phi-4 "
-        text += "reach "
-        text += "by these factors alone"
-        findings.append(Finding("rope_factors_long", text, "gguf-factors-lost", "fault"))
+            yield Finding("rope.freq_base", text, "gguf-base-lost", "suspicion")
     if kind in _WINDOWS and f"{arch}.attention.sliding_window" not in config:
         text = f"is missing: {_WINDOWS[kind]} layers of {arch} have a window, and this file gives none"
-        findings.append(Finding("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
-    return findings + _on_lengths(config)
+        yield Finding("attention.sliding_window", text, "gguf-window-lost", "suspicion")
 
 
-def _on_lengths(config: Config) -> list[Finding]:
-    """A scaling without its factor or without the length that it starts from."""
-    arch, findings = config[_ARCH], []
-    type_of, factor, original = (
-        config.get(f"{arch}.{SCALING}{key}") for key in ("type", "factor", "original_context_length")
+def _on_scaling(config: Config) -> Iterator[Finding]:
+    """A scaling without its factor or without the length that it starts from, and a number of another key."""
+    arch = config[_ARCH]
+    type_of, factor, original, extra = (
+        config.get(f"{arch}.{SCALING}{key}") for key in ("type", "factor", "original_context_length", "yarn_ext_factor")
     )
+    longest, scales = config.get(f"{arch}.context_length"), is_number(factor, 1, above=True)
+    if is_number(extra, 1, above=True):
+        text = f"= {extra:g} is a share from 0 to 1, and this file has another number there, as where a converter "
+        text += "wrote rope.scaling.factor (ikawrakow/ik_llama.cpp#2003): fast pairs are extrapolated beyond their "
+        text += "plain frequencies; posenc gguf writes 1, as which it is read here"
+        yield Finding("rope.scaling.yarn_ext_factor", text, "gguf-ext-factor", "fault")
     if type_of in ("linear", "yarn") and factor is None and config.get(f"{arch}.rope.scale_linear") is None:
         text = f"is missing next to the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
-        findings.append(Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
-    longest = config.get(f"{arch}.context_length")
-    if type_of is None and is_number(factor, 1, above=True):
+        yield Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion")
+    if type_of is None and scales:
         text = f"= {factor:g} has no rope.scaling.type next to it: llama.cpp takes linear, which slows every pair; "
-        text += "converters write the type"
-        findings.append(Finding("rope.scaling.factor", text, "gguf-type-missing", "suspicion"))
-    if type_of == "yarn" and is_number(factor, 1, above=True) and original is not None and original == longest:
+        yield Finding("rope.scaling.factor", f"{text}converters write the type", "gguf-type-missing", "suspicion")
+    if type_of == "yarn" and scales and original is not None and original == longest:
         text = f"= {original:,} is the context_length as well: the scaling starts where the model should end"
-        findings.append(Finding("rope.scaling.original_context_length", text, "original-length-declared", "suspicion"))
+        yield Finding("rope.scaling.original_context_length", text, "original-length-declared", "suspicion")
     elif type_of == "yarn" and is_number(factor, 1) and original is None:
         text = f"is missing: llama.cpp takes context_length = {shown(longest)} for the length before the scaling, "
         text += "which is wrong where that is the length after it"
-        findings.append(Finding("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))
-    return findings
+        yield Finding("rope.scaling.original_context_length", text, "original-length-missing", "suspicion")
 
 
 _LONGEST_OF_DEFAULT = 1 << 15  # tokens; models of base 10,000 reach 4,096 to 32,768 (Mistral 7B v0.1, but no Qwen)
