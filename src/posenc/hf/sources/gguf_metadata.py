@@ -266,9 +266,7 @@ def _findings(config: Config, translated: Config, block: Config) -> Iterator[Fin
         flags = "--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file"
         flags = "--rope-scaling linear --rope-scale 8" if gemma else flags
         text = f"is {longest:,}, which this model reaches by a scaling alone, and the file has none: past the trained "
-        text += (
-            "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or "
-        )
+        text += "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or "
         yield Finding("max_position_embeddings", f"{text}give llama.cpp {flags}", "gguf-scaling-lost", "fault")
     elif not seen and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
