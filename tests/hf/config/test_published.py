@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +15,11 @@ from posenc import RoPE
 from posenc.hf import read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import examine
-from posenc.hf.explanation.report import as_text, facts
+from posenc.hf.explanation.report import as_text, explain, facts
 from posenc.hf.findings import NotReadError
 from tests.golden import configs
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 PUBLISHED = configs("published_configs")
 UNUSUAL = {line["name"]: line["config"] for line in configs("unusual_configs")}
 CODE_OF_THEIR_OWN = {"THUDM/glm-4-9b-chat", "baichuan-inc/Baichuan2-7B", "microsoft/Phi-3-small"}  # no key is read
@@ -237,3 +241,34 @@ def test_a_second_length_of_an_unknown_family_is_named() -> None:
     assert "seq_length = 8,192 is not read, and max_position_embeddings = 32,768 is" in text
     same = as_text(read_rope({**config, "seq_length": config["max_position_embeddings"]}))
     assert "seq_length" not in same
+
+
+# One published config.json of each of some 300 model types
+
+CORPUS: list[dict[str, Any]] = json.loads(gzip.decompress((GOLDEN / "config_corpus.json.gz").read_bytes()))
+# A configuration whose layer_types is a sentence, and one of another family under the name "mixtral".
+TRUE_FAULTS = {"gemma2": "unreadable", "mixtral": "share-ignored"}
+
+
+def test_every_model_type_is_read_or_refused_in_one_line() -> None:
+    assert len(CORPUS) > 250
+    for config in CORPUS:
+        model_type = str(config.get("model_type"))
+        report = examine(config)
+        faults = {finding.name for finding in report.findings if finding.level == "fault"}
+        assert faults <= {TRUE_FAULTS.get(model_type)}, (model_type, faults)
+        text = read_or_refused(config)
+        assert text, model_type
+        assert not re.search(r"(add|write|give) rope_theta", text), (
+            f"{model_type}: no base is advised of what is unknown"
+        )
+
+
+def read_or_refused(config: dict[str, Any]) -> str:
+    """What is explained of a configuration, or the one line of its refusal."""
+    try:
+        read = read_rope(config)
+        json.loads(explain(read).json())
+    except ValueError as error:
+        return "" if "\n" in str(error) else str(error)
+    return as_text(read)
