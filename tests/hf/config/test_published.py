@@ -92,8 +92,8 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
 
     both = true["bidirectional"]
     if isinstance(both, dict):  # encoder and decoder, each numbered from 0; the label counts the encoder's layers
-        assert len(kinds_named("encoder", kinds)[0]["layers"]) == true["layers"]
-        assert all(kind["layers"] for kind in kinds)
+        counts = {half: len(kinds_named(half, kinds)[0]["layers"]) for half in both}
+        assert counts == {"encoder": true["layers"], "decoder": true.get("layers_of_decoder", true["layers"])}
     count = len(numbers(lambda kind: not isinstance(both, dict)))
     if count:  # files without a count are not told by number
         assert count == (true.get("layers") or count)
@@ -104,7 +104,7 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
         ):
             assert numbers(has) == true.get(key, numbers(has)), key
         still = numbers(lambda kind: not kind["rotates"])
-        assert set(still) <= set(true.get("no_rotation", still))
+        assert still == true.get("no_rotation", still)
     for kind in kinds:
         if kind["attends"] and kind["causal"] is not None:
             assert kind["causal"] is not (both[kind["kind"]] if isinstance(both, dict) else both)
