@@ -104,6 +104,11 @@ def test_temperature_of_mistral() -> None:
         assert layer.temperature is not None
         assert layer.temperature.options == {"step": 8192, "strength": 0.1, "offset": 0}
     assert model_from_config(MISTRAL).layers[0].temperature is None
+    shorter = {key: value for key, value in MISTRAL.items() if key != "hidden_dim"}
+    for more in ({"yarn": YARN}, {"llama_4_scaling": heat}, LATENT):  # keys that Meta's file has not
+        assert read_rope({**MISTRAL, **more}).config == {
+            **read_rope({**shorter, **more}).config, "intermediate_size": MISTRAL["hidden_dim"],
+        }  # fmt: skip
 
 
 def test_windows_of_mistral() -> None:

@@ -42,7 +42,7 @@ _YARN = {
 
 def translate(config: Config) -> Translated:
     """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
-    mistral = "hidden_dim" in config
+    mistral = not {"hidden_dim", "yarn", "llama_4_scaling", "kv_lora_rank"}.isdisjoint(config)
     translated, findings = _mistral(config) if mistral else _meta(config)
     names = {key: param for param, key in (_MISTRAL if mistral else {**_WIDTHS, **_LLAMA_4}).items()}
     text = "pairs are channels 2j and 2j + 1 in the weights next to a params.json; weights that transformers converts "
