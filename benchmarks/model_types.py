@@ -55,7 +55,8 @@ def defaults_of(name: str, record: Family | None) -> dict[str, Any]:
     if record.rotation is not None:
         defaults |= of_rotation(name, config, record)
         defaults |= {} if "text_type" in defaults else {"sizes": [at(config, key) for key in SIZES]}
-    window = at(config, record.layers.window.key)
+    switched = CONFIG_MAPPING[name](**{record.layers.window.switch: True}) if record.layers.window.switch else config
+    window = at(switched, record.layers.window.key)
     if window and has_windows(record):
         defaults["window"] = window[0] if isinstance(window, list) else window
     attention = record.attention
@@ -127,7 +128,8 @@ def has_windows(record: Family) -> bool:
     """Whether the code of a model type has layers with a window."""
     layers = record.layers
     listed = set(layers.listing.names.values()) if layers.listing else set()
-    return bool({*layers.cycle, *listed} & {*WINDOWED, SLIDING}) or layers.window.every_layer or layers.only_listed
+    known = bool({*layers.cycle, *listed} & {*WINDOWED, SLIDING}) or bool(layers.window.switch)
+    return known or layers.window.every_layer or layers.only_listed
 
 
 def is_quotient(name: str, path: str, width: float) -> bool:

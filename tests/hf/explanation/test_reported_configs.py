@@ -19,6 +19,7 @@ EXAONE: Config = {
     "model_type": "exaone4", "num_hidden_layers": 64, "head_dim": 128, "sliding_window": 4096, "rope_theta": 1e6,
     "sliding_window_pattern": "LLLG", "max_position_embeddings": 131072,
 }  # fmt: skip
+QWEN_MOE: Config = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 8, "rope_theta": 1e6}
 NO_OP, ATTENDS = ({"attention": {"no_op": flag}} for flag in (True, False))
 LAYERS: dict[str, tuple[Config, dict[str, int]]] = {  # the layers of each kind
     "LFM2-700M as first released": (
@@ -49,6 +50,24 @@ LAYERS: dict[str, tuple[Config, dict[str, int]]] = {  # the layers of each kind
     ),
     "Gemma 4 with its last layers cut off, whose class makes the last one full": (
         {"model_type": "gemma4_text", "num_hidden_layers": 4, "layer_types": [SLIDING] * 4}, {SLIDING: 3, FULL: 1},
+    ),
+    "Llama 4 with another interval, whose chunks are the layers that rotate": (
+        {"model_type": "llama4_text", "head_dim": 64, "num_attention_heads": 4, "num_hidden_layers": 6,
+         "no_rope_layer_interval": 3}, {"chunked_attention": 4, FULL: 2},
+    ),
+    "SmolLM3 with windows, which its layers without rotation have": (
+        {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 8, "rope_theta": 5e6,
+         "use_sliding_window": True, "sliding_window": 512}, {FULL: 6, SLIDING: 2},
+    ),
+    "Qwen 2 with experts, every second layer of the first four": (
+        {**QWEN_MOE, "model_type": "qwen2_moe", "max_window_layers": 4, "use_sliding_window": True},
+        {SLIDING: 2, FULL: 6},
+    ),
+    "Qwen 2 with experts as released": (
+        {**QWEN_MOE, "model_type": "qwen2_moe", "use_sliding_window": False, "sliding_window": 65536}, {FULL: 8},
+    ),
+    "Qwen 3 with experts, every layer": (
+        {**QWEN_MOE, "model_type": "qwen3_moe", "use_sliding_window": True, "sliding_window": 512}, {SLIDING: 8},
     ),
     "dots.llm1 with windows from its second layer on": (
         {"model_type": "dots1", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from posenc.arguments import shown
 from posenc.hf.config.rope_keys import ALL, BLOCKS
 from posenc.hf.config.rotation import Rotation, built
-from posenc.hf.config.text_config import TextConfig, count_at, flag_at
+from posenc.hf.config.text_config import TextConfig, count_at, flag_at, layers_without_rope
 from posenc.hf.families.family import (
     BLOCK_SPARSE,
     COMPRESSED,
@@ -98,9 +98,15 @@ def patterned(text_config: TextConfig, count: int) -> list[str]:
     if pattern.sliding_from_key:
         first_sliding = count_at(text_config, pattern.sliding_from_key, LAYERS) or first_sliding
     windowed = _window_size(text_config) is not None
-    if windowed and pattern.sliding_from_key:
-        return [SLIDING if layer >= first_sliding else FULL for layer in range(count)]
+    if pattern.by_rotation is not None:
+        unrotated = layers_without_rope(text_config)
+        kinds = [pattern.by_rotation[layer in unrotated] for layer in range(count)]
+        return [FULL if kind == SLIDING and not windowed else kind for kind in kinds]
     cycle = pattern.cycle or (FULL,)
+    if pattern.sliding_from_key and (windowed or pattern.cycle):
+        last = first_sliding if windowed else 0  # of Qwen 2's experts, which have a cycle
+        in_cycle = [cycle[layer % len(cycle)] if layer < last else FULL for layer in range(count)]
+        return in_cycle if pattern.cycle else [SLIDING if layer >= first_sliding else FULL for layer in range(count)]
     if period is not None:
         ends_full = cycle[-1] == FULL
         rest = (cycle[0] if ends_full else cycle[-1],) * (period - 1)

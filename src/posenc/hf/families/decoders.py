@@ -48,10 +48,9 @@ from posenc.hf.families.position_schemes import (
 _CONVOLUTIONS = Listing("numbers", "full_attn_idxs", names={"listed": FULL, "others": "conv"})  # as first released
 
 DECODERS: dict[str, Family] = {
-    (
-        "apertus arcee bitnet dbrx diffllama falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 "
-        "olmoe qwen2_moe qwen3_moe seed_oss"
-    ): Family(RotationRules()),
+    "apertus arcee bitnet dbrx diffllama falcon flex_olmo gemma hy_v3 jais2 llama olmo olmo2 olmoe seed_oss": Family(
+        RotationRules()
+    ),
     "axk1 deepseek_v3 glm4_moe_lite youtu": Family(RotationRules(layout="interleaved", latent=True, layout_key=True)),
     "axk2 deepseek_v32 glm_moe_dsa": Family(
         RotationRules(layout="interleaved", latent=True), layers=LayerPattern((INDEXED,)), attention=Attention(top_k=0)
@@ -176,7 +175,7 @@ DECODERS: dict[str, Family] = {
     "kolibri1": Family(RotationRules(unrotated_kinds=(FULL,)), layers=LayerPattern((*4 * (SLIDING,), FULL))),
     "llama4_text": Family(
         RotationRules(layout="interleaved", unrotated_every=4),
-        layers=LayerPattern((*3 * (CHUNKED,), FULL), chunk=8192),
+        layers=LayerPattern((*3 * (CHUNKED,), FULL), by_rotation=(CHUNKED, FULL), chunk=8192),
         attention=Attention(temperature=LLAMA_4),
     ),
     "longcat_flash": Family(
@@ -251,8 +250,21 @@ DECODERS: dict[str, Family] = {
         RotationRules(rope_types=("default", "longrope")),
         layers=LayerPattern(window=Window(every_layer=True)),
     ),
+    "qwen2_moe": Family(
+        RotationRules(),
+        layers=LayerPattern(
+            (SLIDING, FULL),
+            sliding_from_key="max_window_layers",
+            sliding_from=28,
+            window=Window(switch="use_sliding_window"),
+        ),
+    ),
+    "qwen3_moe": Family(
+        RotationRules(), layers=LayerPattern(window=Window(every_layer=True, switch="use_sliding_window"))
+    ),
     "smollm3": Family(
-        RotationRules(unrotated_every=4), layers=LayerPattern(window=Window(switch="use_sliding_window"))
+        RotationRules(unrotated_every=4),
+        layers=LayerPattern(by_rotation=(FULL, SLIDING), window=Window(switch="use_sliding_window")),
     ),
     "step3p5": Family(
         RotationRules(nested=True, by_layer=True, default_share=True), layers=LayerPattern(window=Window())

@@ -125,12 +125,13 @@ class LayerPattern:
 
     Attributes:
         cycle: kinds of layers, repeated, where the config lists none.
+        by_rotation: the kinds of layers that rotate and that do not, in the place of a cycle.
         period_key: config key that sets the cycle's length; its last layer (or its first) stays full.
         anchored_at_end: the cycle counts from the last layer, whose kind is the first of the cycle.
         first_full, last_full: that layer is full whatever the cycle says; the last one "always": whatever a list says.
         only_listed: without a list in the config the kinds of the layers are unknown.
         sliding_from_key, sliding_from: key and default of the first layer with a window (Qwen's
-            ``max_window_layers``).
+            ``max_window_layers``); of a cycle, the first layer without one.
         count_key: key of the number of layers, where it is none of the usual ones.
         per_count: blocks of attention in each layer that this key counts.
         types_key: key that lists the kinds.
@@ -142,6 +143,7 @@ class LayerPattern:
     """
 
     cycle: tuple[str, ...] = ()
+    by_rotation: tuple[str, str] | None = None
     period_key: str = ""
     anchored_at_end: bool = False
     first_full: bool = False
