@@ -1,4 +1,7 @@
-"""Configurations with one fault each: the name of the check that finds it, and of nothing else."""
+"""Configs with one fault each: the names of the findings on it, and of nothing else; and configs that are healthy.
+
+Faults that reported.py has from a thread are not planted again.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,59 @@ def llama(block: Config, **keys: Any) -> Config:
     }  # fmt: skip
 
 
+QWEN_3: Config = {
+    **QWEN, "vocab_size": 151936, "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "max_position_embeddings": 40960,
+}  # fmt: skip
+GEMMA: Config = {
+    **GEMMA_3, "num_hidden_layers": 6, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window": 1024,
+}  # fmt: skip
+LLAMA_4: Config = {
+    "model_type": "llama4_text", "head_dim": 128, "num_attention_heads": 40, "num_key_value_heads": 8,
+    "num_hidden_layers": 8, "rope_theta": 5e5, "max_position_embeddings": 8192, "attention_chunk_size": 8192,
+}  # fmt: skip
+DEEPSEEK: Config = {
+    "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "kv_lora_rank": 512,
+    "rope_theta": 1e4, "hidden_size": 7168, "num_hidden_layers": 61, "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32,
+                     "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+}  # fmt: skip
+GPT_OSS: Config = {
+    "model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "num_hidden_layers": 36, "vocab_size": 201088,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "rope_theta": 150000, "max_position_embeddings": 131072,
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0,
+                     "beta_slow": 1.0, "truncate": False},
+}  # fmt: skip
+VISION: Config = {
+    "model_type": "qwen2_vl",
+    "text_config": {
+        "model_type": "qwen2_vl_text", "hidden_size": 1536, "num_attention_heads": 12, "rope_theta": 1e6,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "max_position_embeddings": 32768,
+    },
+}  # fmt: skip
+
+
+def without(config: Config, *keys: str) -> Config:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def block_of(config: Config, **changes: Any) -> Config:
+    """The config with changed keys in its block; None removes one."""
+    block = {key: value for key, value in {**config["rope_scaling"], **changes}.items() if value is not None}
+    return {**config, "rope_scaling": block}
+
+
+def misspelt(config: Config, key: str, wrong: str) -> Config:
+    return {**without(config, key), wrong: config[key]}
+
+
+MISTRAL: Config = {
+    "model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "vocab_size": 32000, "max_position_embeddings": 32768, "rope_theta": 1e4, "sliding_window": None,
+}  # fmt: skip
+SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
+WINDOWED: Config = {**QWEN_3, "num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 4096}
 PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was planted, where
     (
         {"version-5-spelling"}, "version 5 read by version 4",
@@ -53,20 +109,11 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
     ({"linear-over-llama3"}, "linear over llama3", {**LLAMA_31, "rope_scaling": LINEAR, "rope_theta": 5e5}),
     ({"scaling-lost"}, "llama3 lost", {**LLAMA_31, "rope_theta": 5e5}),
-    (
-        {"share-lost"}, "rotary_dim lost",
-        {"model_type": "minimax_m2", "head_dim": 128, "max_position_embeddings": 196608, "rope_theta": 5e6},
-    ),
-    ({"mscale-alone"}, "mscale alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 0.707}}),
     ({"mscale-alone"}, "mscale and a zero", {**QWEN, "rope_scaling": {**YARN, "mscale": 0.707, "mscale_all_dim": 0}}),
     (
         {"original-length-not-below"}, "original and declared length exchanged",
         {**QWEN, "max_position_embeddings": 32768,
          "rope_scaling": {**YARN, "original_max_position_embeddings": 131072}},
-    ),
-    (
-        {"original-length-missing"}, "no original length",
-        {**QWEN, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
     ),
     ({"original-length-not-below"}, "a length not grown", llama(LLAMA_3)),
     ({"key-ignored"}, "the key of another family", {**NEOX, "rope_theta": 5e5}),
@@ -94,16 +141,12 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
     ({"unreadable"}, "fewer kinds than layers", llama({}, num_hidden_layers=4, layer_types=["full_attention"] * 3)),
     ({"key-of-another-family"}, "keys of GPT-2 in a Llama", llama({}, n_positions=4096)),
-    ({"key-misspelt"}, "a misspelt base", llama({}, rope_thetta=1e6)),
-    ({"key-misspelt"}, "a misspelt block", llama({}, rope_scailing=LINEAR)),
     ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),
     (
         {"block-of-no-layer"}, "a block for layers that there are not",
         {**GEMMA_3, "rope_parameters": {"global": DEFAULT_ROPE, "full_attention": {**DEFAULT_ROPE, "rope_theta": 1e6},
                                       "sliding_attention": DEFAULT_ROPE}},
     ),
-    ({"rotation-of-windows"}, "the bases of layers exchanged",
-     {**GEMMA_3, "rope_theta": 1e4, "rope_local_base_freq": 1e6}),
     (
         {"layer-orders-differ"}, "two orders of layers",
         {**GEMMA_3, "num_hidden_layers": 6, "sliding_window_pattern": 3,
@@ -136,6 +179,53 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
                                                "partial_rotary_factor": 0.25}, "sliding_attention": DEFAULT_ROPE}}),
     ({"key-ignored"}, "a share under a third name", {"model_type": "stablelm", "head_dim": 64, "rope_pct": 0.5}),
+    ({"key-misspelt", "base-below-releases"}, "rope_thta", misspelt(QWEN_3, "rope_theta", "rope_thta")),
+    ({"key-misspelt"}, "max_position_embedings",
+     misspelt(QWEN_3, "max_position_embeddings", "max_position_embedings")),
+    ({"key-misspelt"}, "rope_scalling", {**QWEN_3, "rope_scalling": YARN}),
+    ({"key-misspelt"}, "use_sliding_windows", misspelt(WINDOWED, "use_sliding_window", "use_sliding_windows")),
+    ({"key-misspelt"}, "a misspelt key next to the right one", {**QWEN_3, "rope_thetas": 1e4}),
+    ({"declared-beyond-scaling"}, "factor 2 for four times the length",
+     {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}}),
+    ({"base-below-releases"}, "a version-4 file without a base",
+     {**without(QWEN_3, "rope_theta"), "transformers_version": "4.51.0"}),
+    ({"base-lost"}, "a version-5 block without a base",
+     {**without(QWEN, "rope_theta"), "rope_parameters": YARN}),
+    ({"rotation-of-windows"}, "blocks of layers exchanged",
+     {**without(GEMMA, "rope_theta", "rope_local_base_freq"),
+      "rope_parameters": {FULL: {"rope_type": "default", "rope_theta": 1e4},
+                          SLIDING: {"rope_type": "default", "rope_theta": 1e6}}}),
+    ({"layer-orders-differ"}, "LLLG against layer_types",
+     {"model_type": "exaone4", "num_hidden_layers": 4, "sliding_window": 4096, "sliding_window_pattern": "LLLG",
+      "layer_types": [FULL] + [SLIDING] * 3, "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 8192}),
+    ({"layers-unread"}, "an offset beyond the period",
+     {"model_type": "jamba", "num_hidden_layers": 8, "attn_layer_period": 4, "attn_layer_offset": 4}),
+    ({"nope-layers-inverted"}, "no layer rotates", {**LLAMA_4, "no_rope_layers": [0] * 8}),
+    ({"scaling-beyond-declared"}, "factor 40 for 4", {**QWEN, "rope_scaling": {**YARN, "factor": 40.0}}),
+    ({"window-of-no-layer"}, "use_sliding_window without a window", {**WINDOWED, "sliding_window": None}),
+    ({"layers-unread"}, "a window as a string", {**GEMMA, "sliding_window": "1024"}),
+    ({"sliding-layers-lost"}, "full attention in all layers of gpt-oss", {**GPT_OSS, "layer_types": [FULL] * 36}),
+    ({"key-misspelt"}, "a misspelt key of BERT", {"model_type": "bert", "max_position_embedings": 4096}),
+    ({"levels-differ"}, "a longer length next to the text part", {**VISION, "max_position_embeddings": 131072}),
+    ({"levels-differ"}, "a scaling next to the text part",
+     {"model_type": "gemma3", "text_config": GEMMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    ({"position-padding"}, "another padding id in RoBERTa", {"model_type": "roberta", "pad_token_id": 3}),
+    ({"original-length-declared"}, "131,072 over 131,072 in Phi 3",
+     {**PHI, "original_max_position_embeddings": 131072, "rope_scaling": FACTORS}),
+    ({"scaling-lost"}, "longrope lost, its length kept", PHI),
+    ({"scaling-lost"}, "yarn lost, its length kept",
+     {**without(GPT_OSS, "rope_scaling"), "vocab_size": 128, "initial_context_length": 4096,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}}),
+    ({"layout-inverted"}, "the layout of DeepSeek-V3 inverted", {**DEEPSEEK, "rope_interleave": False}),
+    ({"windows-differ"}, "two windows in ModernBERT",
+     {"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6,
+      "local_attention": 128, "sliding_window": 32, "max_position_embeddings": 8192}),
+    ({"layers-unread"}, "a window with a point",
+     {"model_type": "mistral", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": 1e4, "sliding_window": 512.0}),
+    ({"version-5-spelling"}, "a base inside rope_scaling, read by version 4",
+     {**without(QWEN, "rope_theta"), "transformers_version": "4.51.0", "rope_scaling": {**YARN, "rope_theta": 1e6}}),
+    ({"key-misspelt"}, "the local base without its last word",
+     misspelt(GEMMA, "rope_local_base_freq", "rope_local_base")),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}}),
@@ -171,7 +261,11 @@ NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("yarn-gain-in-engines", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
     ("remote-code", llama({}, auto_map={"AutoModelForCausalLM": "modeling.Mine"})),
     ("encodings-attached", llama({}, posenc={"encodings": [{"name": "alibi"}]})),
-]
+    ("version-5-spelling", {**without(QWEN, "rope_theta"), "rope_scaling": {**YARN, "rope_theta": 1e6}}),
+    ("window-of-no-layer", {**QWEN, "num_hidden_layers": 5, "sliding_window": 2048}),
+    ("key-of-an-engine", {**QWEN, "rope_scaling": {**YARN, "extrapolation_factor": 1.0}}),
+    ("original-length-not-below", {**GPT_OSS, "max_position_embeddings": 512}),
+]  # fmt: skip
 SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of these names
     ("mscale-alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0}}),
     ("mscale-alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.0}}),
@@ -188,6 +282,40 @@ SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of th
     ("key-unread", {"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64, "num_properties": 3}),
     ("factor-and-lengths-differ", {**LLAMA_31, "rope_scaling": LLAMA_3, "rope_theta": 5e5}),
 ]  # fmt: skip
+HEALTHY: dict[str, Config] = {  # no alarm
+    "qwen3": QWEN_3, "gemma3": GEMMA, "llama4": LLAMA_4, "deepseek": DEEPSEEK, "gpt-oss": GPT_OSS, "qwen2-vl": VISION,
+    "llama-3.1": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
+    "a longer base than released": {**QWEN_3, "rope_theta": 5e6},
+    "sizes of no release": {**QWEN_3, "num_hidden_layers": 4, "rope_theta": 1e4},
+    "the text part of another model": {"model_type": "fun_asr_nano", "text_config": {**QWEN_3, "rope_theta": 1e4}},
+    "AFM's factor of 20 over 16": {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}},
+    "a misspelt key with the value that is read": {**QWEN_3, "rope_thetas": 1e6},
+    "the default of max_window_layers next to a list":
+        {**WINDOWED, "max_window_layers": 28, "layer_types": [SLIDING, FULL] * 2},
+    "the default interval next to other layers":
+        {**LLAMA_4, "no_rope_layers": [1, 0] * 4, "no_rope_layer_interval": 4},
+    "128,000 and 131,072 as in Qwen2.5-VL":
+        {**VISION, "max_position_embeddings": 32000, "rope_theta": 1e6},
+    "RoBERTa's 514": {"model_type": "roberta", "max_position_embeddings": 514},
+    "2,050 rows": {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2050},
+    "a name of its own": {"model_type": "layoutlm", "max_2d_position_embeddings": 1024},
+    "Qwen 3 with factor 4": {**QWEN_3, "rope_scaling": YARN},
+    "a decoder by itself": {"model_type": "bert", "is_decoder": True, "architectures": ["BertLMHeadModel"]},
+    "the window of Mistral 0.1": {**MISTRAL, "sliding_window": 4096},
+    "the block of Qwen 2.5's card":
+        {**QWEN, "model_type": "qwen2", "max_position_embeddings": 32768, "rope_scaling": YARN},
+    "MiniCPM's equal lists over the declared length":
+        {"model_type": "minicpm3", "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "max_position_embeddings": 32768,
+         "rope_theta": 1e4, "rope_scaling": {"type": "longrope", "short_factor": [1.5] * 16, "long_factor": [1.5] * 16,
+                                             "original_max_position_embeddings": 32768}},
+    "a switch that is off, as in Qwen 2.5": {**QWEN, "use_sliding_window": False, "sliding_window": 4096},
+    "ModernBERT's window under both of its keys":
+        {"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6,
+         "local_attention": 128, "sliding_window": 64, "max_position_embeddings": 8192},
+    "Granite Docling's multiplier, which its class has":
+        {"model_type": "granite_docling_text", "head_dim": 64, "rope_theta": 1e6, "max_position_embeddings": 32768},
+    "a million, of a model of other sizes": {**QWEN, "max_position_embeddings": 1010000},
+}  # fmt: skip
 MENDED = {  # of the planted, those that a correction mends for certain, and the rotation that is right
     "version 5 read by version 4": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "a base lost next to llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},

@@ -15,8 +15,23 @@ from posenc.hf import preset, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import compare
 from tests.golden import configs
-from tests.hf.doctor.planted import FACTORS, GEMMA_3, LLAMA_3, LLAMA_31, PHI, QWEN, YARN, Config, llama
-from tests.hf.rules.test_rules import DEEPSEEK, GEMMA, GPT_OSS, LLAMA_4, VISION, without
+from tests.hf.doctor.planted import (
+    DEEPSEEK,
+    FACTORS,
+    GEMMA,
+    GEMMA_3,
+    GPT_OSS,
+    LLAMA_3,
+    LLAMA_4,
+    LLAMA_31,
+    PHI,
+    QWEN,
+    VISION,
+    YARN,
+    Config,
+    llama,
+    without,
+)  # fmt: skip
 
 LAYERS: Config = {**QWEN, "num_hidden_layers": 4, "num_attention_heads": 32, "rope_scaling": YARN}
 LLAMA: Config = {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3, "num_hidden_layers": 32}

@@ -1,8 +1,7 @@
-"""The doctor: planted faults are found by their names, healthy configurations are left alone, corrections mend."""
+"""The doctor on files: what lies beside a configuration, what is written, and the command."""
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -11,51 +10,8 @@ import pytest
 import torch
 
 import posenc_cli
-from posenc.hf import read_rope
-from posenc.hf.config.rotation import equivalent
-from posenc.hf.doctor import corrected, examine, fix
-from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.doctor.planted import LLAMA_31, MENDED, NOTED, PLANTED, QWEN, SILENT, YARN, Config, llama
-
-
-@pytest.mark.parametrize(("names", "what", "config"), PLANTED, ids=[what for _, what, _ in PLANTED])
-def test_planted_faults_are_found_and_nothing_else(names: set[str], what: str, config: Config) -> None:
-    report = examine(config)
-    assert report.names() == names, str(report)
-    assert not report.healthy
-    for item in report.findings:
-        assert item.name in str(report)
-        assert item.text
-
-
-@pytest.mark.parametrize(("name", "config"), SILENT, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SILENT)])
-def test_what_releases_have_is_no_finding(name: str, config: Config) -> None:
-    report = examine(config)
-    assert report.healthy, str(report)
-    assert name not in {item.name for item in report.findings}
-
-
-@pytest.mark.parametrize(("name", "config"), NOTED, ids=[name for name, _ in NOTED])
-def test_notes_are_no_alarm(name: str, config: Config) -> None:
-    report = examine(config)
-    assert report.healthy, str(report)
-    assert name in {item.name for item in report.findings}
-
-
-@pytest.mark.parametrize("what", MENDED)
-def test_what_can_be_mended_is(what: str) -> None:
-    (config,) = [item for _, name, item in PLANTED if name == what]
-    before = copy.deepcopy(config)
-    mended, written = corrected(config)
-    assert config == before
-    assert written
-    assert examine(mended).healthy
-    assert equivalent(read_rope(mended).rope, read_rope(MENDED[what]).rope)
-
-
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_real_checkpoints_raise_no_false_alarm(name: str) -> None:
-    assert examine(CHECKPOINTS[name][0]).names() == set()
+from posenc.hf.doctor import examine, fix
+from tests.hf.doctor.planted import LLAMA_31, QWEN, llama
 
 
 def folder(path: Path, **files: Any) -> Path:
@@ -188,19 +144,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert posenc_cli.run(["doctor", str(tmp_path / "nowhere")]) == 2
     code, out = run(capsys, "doctor", source, "--in-place", "--json")
     assert (code, json.loads(out)["written"]) == (0, ["scaling-lost"])
-
-
-def test_inspect_tells_of_each_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {"model_type": "llama4_text", "head_dim": 128, "num_hidden_layers": 4}
-    code, out = run(capsys, "explain", "--layers", str(folder(tmp_path / "model", config=config)))
-    lines = out.splitlines()
-    assert (code, len(lines)) == (0, 4)
-    assert all(part in lines[0] for part in ("500000", "interleaved", "128"))
-    assert "does not rotate" in lines[3]
-    yarned = folder(tmp_path / "yarn", config={**QWEN, "rope_scaling": YARN})
-    assert "YaRN" in run(capsys, "explain", "--layers", str(yarned))[1]
-    bloom = folder(tmp_path / "bloom", config={"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64})
-    assert "ALiBi" in run(capsys, "explain", "--layers", str(bloom), "--json")[1]
 
 
 def test_what_cannot_be_examined() -> None:

