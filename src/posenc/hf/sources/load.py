@@ -206,9 +206,9 @@ def translate(config: Config) -> Translated:
     if "general.architecture" in config:
         from posenc.hf.sources.gguf_metadata import translate as read
     elif {"n_embd", "block_size", "rope_base"} <= config.keys():
-        from posenc.hf.sources.litgpt import translate as read
+        from posenc.hf.sources.other_programs import of_litgpt as read
     elif {"dim", "n_heads"} <= config.keys() and not {"hidden_size", "architectures"} & config.keys():
-        from posenc.hf.sources.params_json import translate as read
+        from posenc.hf.sources.other_programs import of_params as read
     else:
         read = Translated
     return read(config)

@@ -1,14 +1,19 @@
-"""params.json, the configuration next to weights that Meta and Mistral publish in their own form.
+"""Configurations of other programs in Hugging Face's keys: params.json of Meta and Mistral, litgpt's model_config.yaml.
 
     Meta       rope_theta, use_scaled_rope (llama3's recipe: factor 8, high_freq_factor 4, of Llama 4: 16 and 1), and of
                Llama 4 nope_layer_interval, attention_chunk_size, attn_temperature_tuning, floor_scale, attn_scale
     Mistral    rope_theta, sliding_window (a number, or one or null for each layer of a period), yarn (factor,
                original_max_position_embeddings, beta for beta_fast, alpha for beta_slow, apply_scale), llama_4_scaling
                (beta, original_max_position_embeddings), and the widths of latent attention
+    litgpt     rope_base, rotary_percentage (the share of a head that rotates), rope_condense_ratio (positions are
+               divided by it), rope_adjustments (null, or factor alone: linear; with low_freq_factor and
+               high_freq_factor: llama3; with beta_fast and beta_slow: yarn, whose gain is 1 without mscale)
 
-Pairs of these weights are channels 2j and 2j + 1; in what transformers makes of them they are half a head apart.
+Pairs of the weights of Meta and Mistral are channels 2j and 2j + 1; in what transformers makes of them they are half a
+head apart.
 Source: meta-llama/llama-models, models/llama3/args.py and model.py, models/llama4/args.py and model.py; vLLM,
-    transformers_utils/configs/mistral.py, which reads Mistral's.
+    transformers_utils/configs/mistral.py, which reads Mistral's; litgpt 0.5.13, config.py and model.py
+    (build_rope_cache).
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from __future__ import annotations
 from typing import Any
 
 from posenc.arguments import shown
+from posenc.frequencies.rotation import Layout
 from posenc.hf.families.family import FULL, SLIDING
-from posenc.hf.findings import Finding
+from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.translated import Config, Translated, number_at, renamed
 
@@ -38,9 +44,17 @@ _YARN = {
     "factor": "factor", "original_max_position_embeddings": "original_max_position_embeddings", "beta": "beta_fast",
     "alpha": "beta_slow",
 }  # fmt: skip
+_LITGPT = {
+    "n_embd": "hidden_size", "n_head": "num_attention_heads", "n_query_groups": "num_key_value_heads",
+    "n_layer": "num_hidden_layers", "head_size": "head_dim", "block_size": "max_position_embeddings",
+    "vocab_size": "vocab_size", "rope_base": "rope_theta", "rotary_percentage": "partial_rotary_factor",
+}  # fmt: skip
+_TYPES = {"mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3"}  # by the begin of a name; else as in a Llama
+_LLAMA_3, _BETAS = {"low_freq_factor", "high_freq_factor"}, {"beta_fast", "beta_slow"}
+_OPTIONAL = {"mscale", "mscale_all_dim", "truncate"}
 
 
-def translate(config: Config) -> Translated:
+def of_params(config: Config) -> Translated:
     """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
     mistral = not {"hidden_dim", "yarn", "llama_4_scaling", "kv_lora_rank"}.isdisjoint(config)
     translated, findings = _mistral(config) if mistral else _meta(config)
@@ -149,3 +163,47 @@ def _windows(windows: list[Any], layers: object) -> Config:
         raise ValueError(f"sliding_window {text} = {shown(layers)}, found {shown(windows)}")
     kinds = [FULL if size is None else SLIDING for size in windows] * (layers // len(windows))
     return {"layer_types": kinds, "sliding_window": sizes.pop() if sizes else None}
+
+
+def of_litgpt(config: Config) -> Translated:
+    """A model_config.yaml in Hugging Face's keys.
+
+    Raises:
+        ValueError: for a scaling that is none of litgpt's; it names the key.
+    """
+    if config.get("rope_local_base_freq") is not None or config.get("rope_indices") is not None:
+        raise NotReadError("rope_indices gives layers rotations of their own, which are not read of a file of litgpt")
+    name = str(config.get("name", "")).lower()
+    kind = next((kind for begin, kind in _TYPES.items() if name.startswith(begin)), "llama")
+    translated: Config = {"model_type": kind, **renamed(config, _LITGPT)}
+    translated["sliding_window"] = config.get("sliding_window_size")
+    condensed = number_at(config, "rope_condense_ratio", 1.0)
+    adjustments = config.get("rope_adjustments")
+    if adjustments is not None:
+        translated["rope_scaling"] = _litgpt_scaling(adjustments)
+    if condensed != 1 and adjustments is not None:
+        raise NotReadError(f"rope_condense_ratio = {condensed:g} next to rope_adjustments is not read")
+    if condensed != 1:
+        translated["rope_scaling"] = {"rope_type": "linear", "factor": condensed}
+    text = (
+        "of litgpt was read for its rotation, widths and lengths; windows, softcaps and scales of its layers were not"
+    )
+    note = Finding("name", text, "rotation-of-litgpt")
+    layout: Layout = "interleaved" if config.get("rope_interleave") is True else "half"
+    return Translated(translated, "litgpt", layout, (note,), {ours: theirs for theirs, ours in _LITGPT.items()})
+
+
+def _litgpt_scaling(adjustments: Any) -> Config:
+    """The block of rope_adjustments."""
+    if not isinstance(adjustments, dict) or "factor" not in adjustments:
+        raise ValueError(f"rope_adjustments must be null or an object with factor, found {shown(adjustments)}")
+    keys = {key: value for key, value in adjustments.items() if key not in ("factor", "original_max_seq_len")}
+    factor, original = adjustments["factor"], adjustments.get("original_max_seq_len")
+    block = {"factor": factor, **keys, "original_max_position_embeddings": original}
+    if not keys and original is None:
+        return {"rope_type": "linear", "factor": factor}
+    if set(keys) == _LLAMA_3 and original is not None:
+        return {"rope_type": "llama3", **block}
+    if _BETAS <= set(keys) <= _BETAS | _OPTIONAL and original is not None:
+        return {"rope_type": "yarn", **block, **({} if "mscale" in keys else {"attention_factor": 1.0})}
+    raise ValueError(f"rope_adjustments = {shown(adjustments)} is no scaling of litgpt")
