@@ -92,6 +92,14 @@ def test_a_replaced_folder_comes_back_where_the_new_one_cannot_take_its_place(
     assert (tmp_path / "new" / "mine").read_text() == "precious"
 
 
+def test_a_folder_within_the_model_or_around_it_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "models" / "model", small())
+    for out in (tmp_path / "models" / "model" / "longer", tmp_path / "models"):
+        with pytest.raises(ValueError, match="lie in one another"):
+            extend(tmp_path / "models" / "model", TARGET, "yarn", out=out, overwrite=True, **request())
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["model"]
+
+
 def test_generation_settings_that_cannot_be_saved(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
     file = tmp_path / "model" / "generation_config.json"

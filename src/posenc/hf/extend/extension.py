@@ -204,7 +204,7 @@ def extend(
     check_whole("length", length, most=TOKENS)
     for word, number in (("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
-    check_out(out, overwrite=overwrite)
+    check_out(out, model, overwrite=overwrite)
     live, tokenizer = opened(
         model, tokenizer, reads_text=not isinstance(text, Tensor), dtype=dtype, device=device, device_map=device_map,
         trust_remote_code=trust_remote_code,

@@ -37,11 +37,17 @@ if TYPE_CHECKING:
 RECORD, SERVING = "extension.json", "SERVING.md"
 
 
-def check_out(out: str | Path | None, *, overwrite: bool) -> None:
-    """Raise a ValueError where a folder is in the way that may not be replaced."""
-    path = None if out is None else Path(out)
-    if path is not None and not overwrite and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
+def check_out(out: str | Path | None, source: object = None, *, overwrite: bool) -> None:
+    """Raise a ValueError where a folder is in the way that may not be replaced, or one of the two lies in the other."""
+    if out is None:
+        return
+    path = Path(out)
+    if not overwrite and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
         raise ValueError(f"out: {path} exists: give another folder, or --overwrite")
+    if isinstance(source, str | Path):
+        one, other = path.resolve(), Path(source).resolve()
+        if one in other.parents or other in one.parents:
+            raise ValueError(f"out: {path} and {source} lie in one another: give a folder outside of the model's")
 
 
 def write_folder(
