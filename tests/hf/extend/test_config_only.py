@@ -6,6 +6,7 @@ import copy
 import importlib
 import json
 import math
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,16 @@ from typing import Any
 import pytest
 
 import posenc_cli
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf import convert_config, extend_config, read_rope, serve_flags
+from posenc.hf.config.facts import read_facts
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config, max_length
 from posenc.hf.extend.config_only import misread_by_transformers
 from posenc.hf.families import ROTATIONS
 from posenc.hf.plan.plan import Refused
+from posenc.hf.sources.load import load, translate
+from tests.hf.config.mutations import mutated
 from tests.hf.extend.ten_models import PUBLISHED, TEN, Extended
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 10000.0,
@@ -540,6 +545,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert says in capsys.readouterr().err
     assert posenc_cli.run(["extend", str(folder), "--length", "131072", "--in-place"]) == 2
     assert "--in-place needs --config-only" in capsys.readouterr().err
+
+
+def test_no_frequency_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are checked and compared key by key; of 300 damaged configs each that passes has frequencies."""
+    rng = random.Random(3)
+    for _ in range(300):
+        config, done = mutated(rng.choice(list(PUBLISHED.values())), rng)
+        try:
+            facts = read_facts(translate(load(config)).config)
+        except ValueError:
+            continue
+        assert facts.is_own or facts.rotations is not None, done  # which raises where a block was not checked
+    monkeypatch.setattr(RoPESpec, "__init__", lambda *a, **k: pytest.fail("a rotation was built"))
+    for model in ("Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3", "google/gemma-3-1b-it"):
+        assert extend_config(PUBLISHED[model], 2**19).files
 
 
 @pytest.mark.parametrize("command", ["extend {} --length 131072 --config-only", "convert {} --spelling both"])

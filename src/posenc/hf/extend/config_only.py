@@ -175,7 +175,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     config = files.config
     facts = read_facts(config)  # raises for whatever cannot be understood, and names the key
     plan = plan_extension(facts, length, method, original)
-    text_config, declared = facts.text, plan.declared
+    text_config, declared = facts.text, facts.declared
     if plan.after is None:
         return ConfigExtension(files.model, length, declared, plan, config, {}, {}, "", (), plan.notes, ())
     keys = {(*text_config.path, *path): new for path, new in plan.keys.items()}

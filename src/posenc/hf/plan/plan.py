@@ -108,7 +108,6 @@ class Plan:
     Attributes:
         facts: of the config that the plan is for.
         length: new context length, in tokens.
-        declared: length that the config declares, in tokens; None: it declares none.
         start: tokens that the model reaches without the plan: the original length of a config without a scaling, the
             declared one of a config with a scaling; None: neither is known.
         after: the config with the new values, read again; None where nothing is written.
@@ -121,7 +120,6 @@ class Plan:
 
     facts: ModelFacts
     length: int
-    declared: int | None
     start: int | None
     after: ModelFacts | None = None
     keys: Mapping[KeyPath, Any] = field(default_factory=dict)
@@ -135,7 +133,7 @@ class Plan:
     def title(self) -> str:
         """The plan in a sentence: method, factor, original length, source."""
         if self.method is None:
-            return f"Nothing to write: {self.declared:,} tokens are declared, and {self.length:,} are wanted"
+            return f"Nothing to write: {self.facts.declared:,} tokens are declared, and {self.length:,} are wanted"
         if self.factor is None:
             return "Only the declared length changes: rotation does not limit this model"
         name = _NAMES.get(self.method, f"Rope type {self.method!r}")
@@ -149,10 +147,9 @@ class Plan:
         """The whole config that the plan is for, with its keys."""
         return _applied(config, self.facts.text, self.keys)
 
-    def command(self, model: str, out: str = "DIR") -> str:
+    def command(self, model: str) -> str:
         """The command that writes it."""
-        words = ["posenc", "extend", model, "--length", str(self.length), "--config-only", "--out", out]
-        return shlex.join(words)
+        return shlex.join(["posenc", "extend", model, "--length", str(self.length), "--config-only", "--out", "DIR"])
 
     def record(self) -> dict[str, Any]:
         """Type, factor, original length and source, as plain data."""
@@ -203,7 +200,7 @@ def plan_extension(
     text_config, declared = facts.text, facts.declared
     rotating = [block for block in facts.blocks if block.values is not None]
     unscaled = all(block.effective.get("rope_type", _UNSCALED) == _UNSCALED for block in rotating)
-    plan = Plan(facts, length, declared, start_of(facts, original_length))
+    plan = Plan(facts, length, start_of(facts, original_length))
     if declared is not None and length <= declared and not (
         unscaled and original_length is not None and length > original_length
     ):  # fmt: skip

@@ -431,16 +431,23 @@ def _hands_on_blocks(server: Server, serving: Serving) -> bool:
 
 
 def _blocks(server: Server, serving: Serving) -> dict[str, Block | None]:
-    """A block in the engine's convention for each kind of layers, None for layers that do not rotate."""
-    facts = serving.facts
+    """A block in the engine's convention for each kind of layers, None for layers that do not rotate.
+
+    Keys of the file's block that say something else than the rotation stay, because an override replaces the block.
+    """
+    facts, separate = (
+        serving.facts,
+        ("max_position_embeddings", INTERLEAVED),
+    )  # the served length; what the rotation says
     blocks = {
         kind: None if rotation is None else _block(server, serving, rotation)
         for kind, rotation in facts.rotations.items()
     }
     for before in () if serving.exact else facts.blocks:
-        block = blocks.get(before.kind)
+        block, values = blocks.get(before.kind), before.effective
+        kept = [key for key in PRESERVED if values.get(key) is not None and key not in separate]
         if block is not None:
-            block |= {key: value for key, value in _kept(before.effective).items() if key not in block}
+            block |= {key: values[key] for key in kept if key not in block}
     if not any(blocks.values()):
         raise ValueError("no layer rotates")
     return blocks
@@ -480,12 +487,6 @@ def block_in(convention: Convention, rope: RoPESpec, declared: int | None) -> Bl
     return {key: value for key, value in block.items() if key != LENGTH}
 
 
-def _kept(before: Block) -> Block:
-    """Keys of the file's block that say something else than the rotation, because an override replaces the block."""
-    separate = ("max_position_embeddings", INTERLEAVED)  # the served length, and what the rotation says itself
-    return {key: before[key] for key in PRESERVED if before.get(key) is not None and key not in separate}
-
-
 def _overrides(server: Server, serving: Serving, blocks: dict[str, Block | None]) -> Block:
     """The keys that override the config's own in the engine, nested as the text model's part is."""
     overrides = inner = _inner_keys(server, serving, blocks)
@@ -498,8 +499,12 @@ def _inner_keys(server: Server, serving: Serving, blocks: dict[str, Block | None
     """The keys of the text model that change."""
     text_config, blocks = serving.facts.text, _as_in_file(serving, blocks)
     if server.merges and not serving.exact and list(blocks) == [ALL]:
-        in_file = next(block for block in serving.facts.blocks if block.values is not None)
-        blocks[ALL] = _with_resets(blocks[ALL] or {}, in_file.effective)
+        # SGLang merges an override into the file's block: a key that the override leaves out would keep its old value,
+        # so that every other key of the type is set to its default, or null.
+        new = blocks[ALL] or {}
+        old = next(block.effective for block in serving.facts.blocks if block.values is not None)
+        read = sum(TYPES_OF["sglang"][new["rope_type"]], ())
+        blocks[ALL] = new | {k: SILENT.get(k) for k in read if k not in new and (k in SILENT or k in old)}
     keys: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
     if "rope_theta" in text_config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
         keys["rope_theta"] = keys["rope_parameters"]["rope_theta"]
@@ -521,16 +526,6 @@ def _as_in_file(serving: Serving, blocks: dict[str, Block | None]) -> dict[str, 
     if len(rotating) < len(blocks) and by_code and not by_kind and all(block == rotating[0] for block in rotating):
         return {ALL: rotating[0]}
     return dict(blocks)
-
-
-def _with_resets(block: Block, old: Block) -> Block:
-    """The block with every other key of its type that the file's block may have set to its default, or null.
-
-    SGLang merges an override into the file's block, so that a key which the override leaves out keeps its old value.
-    """
-    read = sum(TYPES_OF["sglang"][block["rope_type"]], ())
-    resets = {key: SILENT.get(key) for key in read if key not in block and (key in SILENT or key in old)}
-    return {**block, **resets}
 
 
 def gain_of_yarn(block: dict[str, Any]) -> tuple[float, float, float]:
