@@ -228,6 +228,8 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
      misspelt(GEMMA, "rope_local_base_freq", "rope_local_base")),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
+    ("truncate-unread", {**GEMMA, "rope_scaling": {**YARN, "original_max_position_embeddings": 8192,
+                                                   "truncate": False}}),
     ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}}),
     ("length-of-linear", llama(LINEAR)),
     ("mscale-all-dim-not-latent", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),

@@ -302,6 +302,13 @@ def gain_of_yarn(case: Case) -> Iterator[Finding]:
                 "alone; copy both of the original checkpoint, or write 1 and 1"
             )
             yield Finding("mscale_all_dim", text, "mscale-missing", "suspicion")
+    nested = case.family.nested or bool(case.family.kinds)
+    if values.get("truncate") is False and nested and case.text.known:
+        text = (
+            "is not read by transformers 5.23 in the block of one kind of layers, whose ramp then ends at whole pairs "
+            "(a fault of transformers, not of the file)"
+        )
+        yield Finding("truncate", text, "truncate-unread")
     if latent:
         return
     if all_dim and case.facts.reading.convention != "deepseek":
