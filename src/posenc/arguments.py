@@ -10,7 +10,7 @@ import math
 import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 T = TypeVar("T")
 WIDEST = 2**17  # channels of a token, of a head, units of a layer
@@ -75,6 +75,18 @@ def check_number(
         raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
     if (above is not None and value <= above) or (least is not None and value < least) or value > most:
         raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
+
+
+def is_number(value: Any, least: float = -1e9, most: float = 1e9, *, above: bool = False) -> bool:
+    """Whether ``value`` is an int or float, no bool, of at least (or above) ``least`` and at most ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return (value > least if above else value >= least) and value <= most  # false for NaN; ints of any size compare
+
+
+def is_count(value: Any, most: int = 2**31) -> TypeGuard[int]:
+    """Whether ``value`` is an integer in 1..``most``, no bool; without ``most``, a number of tokens."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -17,8 +17,8 @@ far above what models have, and low enough that everything here ends at once:
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
-
+from posenc.arguments import is_count as is_count
+from posenc.arguments import is_number as is_number
 from posenc.frequencies.longrope import STOPPED
 from posenc.input_files import DEPTH as DEPTH
 
@@ -31,15 +31,3 @@ TIMES = 2**20
 SMALLEST, LARGEST = 1e-9, 1e9
 LARGEST_FACTOR = STOPPED
 FILE_BYTES = 16 * 2**20
-
-
-def is_number(value: Any, least: float = -LARGEST, most: float = LARGEST, *, above: bool = False) -> bool:
-    """Whether ``value`` is an int or float, no bool, of at least (or above) ``least`` and at most ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return (value > least if above else value >= least) and value <= most  # false for NaN; ints of any size compare
-
-
-def is_count(value: Any, most: int = TOKENS) -> TypeGuard[int]:
-    """Whether ``value`` is an integer in 1..``most``."""
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most

@@ -129,10 +129,22 @@ def check_block(text_config: TextConfig, rope_block: RopeBlock, reading: Reading
         return
     if reading.ignore:
         rope_block = rope_block.without(reading.ignore)
-    head = head_dim(text_config, rope_block.kind, reading.head_dim)
-    wrong = [*rope_block.conflicts, *_problems(rope_block, head, text_config.rotation.latent, reading.convention)]
-    if wrong:
-        raise _malformed(text_config, rope_block, wrong, reading)
+    values, head = rope_block.effective, head_dim(text_config, rope_block.kind, reading.head_dim)
+    share_holds = all(RULES[key].holds(values[key]) for key in SHARES if key in values)
+    rotated = head if text_config.rotation.latent else rotary_dim(values, head) if share_holds else 0
+    derived, rule = rope_block.effective_defaults.get("factor", 1.0), RULES["factor"]
+    if "factor" not in rope_block.values and not rule.holds(derived) and rope_block.longest is not None:
+        text = f"= {rope_block.longest} is {derived:g} times {ORIGINAL} = {values.get(ORIGINAL)}, and stands for factor"
+        wrong = [Problem(LENGTH, f"{text}, which must be {rule.words}")]
+    else:  # the keys, or else what they mean for heads of this width
+        pairs = rotated // 2 or None
+        wrong = (
+            problems(values, pairs, reading.convention)
+            or list(_in_context(rope_block, values, head, rotated, reading.convention))
+            or (_section_problems(rope_block, values[SECTION], pairs) if SECTION in values else [])
+        )
+    if wrong or rope_block.conflicts:
+        raise _malformed(text_config, rope_block, [*rope_block.conflicts, *wrong], reading)
 
 
 def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> Rotation | None:
@@ -195,24 +207,6 @@ def _stands(text_config: TextConfig, rope_block: RopeBlock, key: str) -> Path:
     wrong = (rope_block.values or {}).get(key)
     of_it = [path for path in paths if at(text_config, path) == wrong]  # where it is given twice
     return (of_it or list(paths))[0]
-
-
-def _problems(rope_block: RopeBlock, head: int, latent: bool, convention: Convention) -> list[Problem]:
-    """What is wrong with the keys of a block, or else with what they mean for heads of this width."""
-    values = rope_block.effective
-    share_holds = all(RULES[key].holds(values[key]) for key in SHARES if key in values)
-    rotated = head if latent else rotary_dim(values, head) if share_holds else None
-    derived, original = rope_block.effective_defaults.get("factor", 1.0), values.get(ORIGINAL)
-    rule = RULES["factor"]
-    if "factor" not in (rope_block.values or {}) and not rule.holds(derived) and rope_block.longest is not None:
-        text = f"= {rope_block.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands "
-        return [Problem(LENGTH, f"{text}for factor, which must be {rule.words}")]
-    pairs = rotated // 2 if rotated else None
-    return (
-        problems(values, pairs, convention)
-        or list(_in_context(rope_block, values, head, rotated or 0, convention))
-        or (_section_problems(rope_block, values[SECTION], pairs) if SECTION in values else [])
-    )
 
 
 def _in_context(

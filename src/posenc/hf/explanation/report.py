@@ -51,7 +51,27 @@ def schedule_facts(facts: ModelFacts) -> Facts:
     except ValueError as error:  # in a key that no rotation needs
         return {**nothing, "problem": str(error)}
     attached = attached_names(facts.config)
-    kinds = [_description_of(layer, numbers) for layer, numbers in layers]
+    kinds: list[Facts] = [
+        {
+            "kind": layer.kind,
+            "layers": numbers,
+            "attends": layer.attends,
+            "rotates": layer.spec is not None and not rotates_nothing(layer.spec),
+            "base": getattr(layer.spec, "base", None),
+            "window": layer.window,
+            "ahead": layer.ahead,
+            "temperature": layer.temperature and {"text": layer.temperature.text, "posenc": layer.temperature.builds},
+            "sink": layer.sink or None,
+            "softmax_scale": layer.scale,
+            "causal": layer.causal,
+            "not_read": layer.not_read or None,
+            "softcap": layer.softcap,
+            "normed_after": layer.normed_after,
+            "index_topk": layer.index_topk,
+            "attached": None,
+        }
+        for layer, numbers in layers
+    ]
     if attached is not None:
         kinds = [part for kind in kinds for part in _parts(kind, attached)]
     if facts.text.family.attention.direction == "encoder-decoder":
@@ -87,30 +107,6 @@ def _parts(kind: Facts, attached: AttachedNames) -> list[Facts]:
         return [kind]
     changed = {**kind, "layers": attached_layers, "rotates": False, "base": None, "attached": attached.words}
     return [changed, {**kind, "layers": rest}] if rest else [changed]
-
-
-def _description_of(layer: LayerFacts, numbers: list[int]) -> Facts:
-    temperature = layer.temperature
-    return {
-        "kind": layer.kind,
-        "layers": numbers,
-        "attends": layer.attends,
-        "rotates": layer.spec is not None and not rotates_nothing(layer.spec),
-        "base": getattr(layer.spec, "base", None),
-        "window": layer.window,
-        "ahead": layer.ahead,
-        "temperature": None
-        if temperature is None
-        else {"text": temperature.text, "posenc": temperature.builds or None},
-        "sink": layer.sink or None,
-        "softmax_scale": layer.scale,
-        "causal": layer.causal,
-        "not_read": layer.not_read or None,
-        "softcap": layer.softcap,
-        "normed_after": layer.normed_after,
-        "index_topk": layer.index_topk,
-        "attached": None,
-    }
 
 
 def schedule_lines(schedule: Facts) -> list[str]:
