@@ -20,7 +20,7 @@ from typing import Any
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.rope_config import RopeConfig, check_rotations, check_version, read_rope
 from posenc.hf.config.rope_keys import FREE, Block
-from posenc.hf.config.rotation import Layers, Reading, Rotation, text_rope
+from posenc.hf.config.rotation import Layers, Reading, Rotation, meaning, misread, text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.write import (
     NoOldFormError,
@@ -31,8 +31,6 @@ from posenc.hf.config.write import (
     check_spelling,
     extended_length,
     keys_in_version,
-    meaning,
-    misread,
     to_longrope,
 )
 from posenc.hf.families import FAMILIES, RotationRules

@@ -32,6 +32,7 @@ from posenc.hf.config.text_config import (
 from posenc.hf.families.family import FULL, SLIDING, DynamicKeys, RotationRules
 from posenc.hf.findings import NotReadError
 from posenc.hf.limits import BASE, CHANNELS, LARGEST, LARGEST_FACTOR, SMALLEST, TIMES, TOKENS, is_count, is_number
+from posenc.hf.sources.config_files import REMOVED
 from posenc.hf.sources.load import Config
 
 ORIGINAL = "original_max_position_embeddings"
@@ -382,6 +383,19 @@ def at(config: Mapping[str, Any], path: Path) -> Any:
     for name in path:
         value = None if value is None else value.get(name)
     return value
+
+
+def put(config: Config, path: Path, value: Any) -> None:
+    """Set a value, or take the key away for `REMOVED`."""
+    inner = config
+    for name in path[:-1]:
+        if not isinstance(inner.get(name), dict):
+            inner[name] = {}
+        inner = inner[name]
+    if value is REMOVED:
+        inner.pop(path[-1], None)
+    else:
+        inner[path[-1]] = value
 
 
 _OF_A_BLOCK = {*RULES, "rope_type", "type"}

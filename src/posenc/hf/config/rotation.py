@@ -45,7 +45,7 @@ Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from posenc.arguments import shown
@@ -58,6 +58,7 @@ from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
 from posenc.frequencies.yarn import YaRN, mscale_gain
 from posenc.hf.config.rope_keys import (
+    ALL,
     ENGINES,
     INTERLEAVED,
     OF_ENGINES,
@@ -469,3 +470,45 @@ def scale_frequencies(
             scaling = last if rope.scaling is None else Chain(*steps_of(rope.scaling), last)
             scaled[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
     return scaled
+
+
+# Meanings
+
+
+def meaning(text_config: TextConfig, blocks: Sequence[RopeBlock]) -> dict[str, dict[str, Any]]:
+    """By kind of layers, the values that decide, with the share as a number of channels; none where none rotates."""
+    result: dict[str, dict[str, Any]] = {}
+    for block in blocks:
+        result[block.kind] = {}
+        if block.values is None:
+            continue
+        values = {"rope_type": "default", **block.effective}
+        if values["rope_type"] != "proportional":
+            values = {key: value for key, value in values.items() if key not in SHARES}
+            values["rotated channels"] = rotary_dim(block.effective, head_dim(text_config, block.kind, None))
+        if values["rope_type"] == "dynamic":  # whose start is a length outside the block
+            values["trained length"] = block.longest
+        result[block.kind] = values
+    return result
+
+
+def misread(
+    read: Mapping[str, Mapping[str, Any]], meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()
+) -> list[str]:
+    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
+
+    Args:
+        read, meant: as `meaning` has them.
+        by_length: kinds whose original length may follow the declared one.
+    """
+    wrong = []
+    for kind, values in meant.items():
+        other = read.get(kind)
+        if other is None:
+            wrong.append(f"{kind}: the rotation")
+            continue
+        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
+        if kind in by_length:
+            different.discard("original_max_position_embeddings")
+        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
+    return wrong

@@ -3,7 +3,6 @@
     write_rotations   RoPE → the places where the old values stand, so that a file keeps its spelling
     changes_to        a file's own blocks → keys to set or to remove for a spelling
     keys_in_version   RoPE → keys from nothing
-    meaning           what a config says, for a comparison with what was meant
 
 Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling`` (null where nothing is scaled). Version 5:
 all of it in ``rope_parameters``, one block for each kind of layers where they differ. A config with both is read alike
@@ -51,6 +50,7 @@ from posenc.hf.config.rope_keys import (
     RopeBlock,
     at,
     find_rope_blocks,
+    put,
     section_keys,
     share_key,
 )  # fmt: skip
@@ -206,19 +206,6 @@ def share_of(rotated: int, head: int) -> float:
     """The share of a head such that int(head · share) is exactly the number of rotated channels."""
     share = rotated / head
     return share if int(head * share) == rotated else nextafter(share, inf)
-
-
-def put(config: Config, path: Path, value: Any) -> None:
-    """Set a value, or take the key away for `REMOVED`."""
-    inner = config
-    for name in path[:-1]:
-        if not isinstance(inner.get(name), dict):
-            inner[name] = {}
-        inner = inner[name]
-    if value is REMOVED:
-        inner.pop(path[-1], None)
-    else:
-        inner[path[-1]] = value
 
 
 class NoOldFormError(ValueError):
@@ -445,45 +432,6 @@ def _outside(blocks: Sequence[RopeBlock]) -> set[str]:
     """Keys of the rotation outside the blocks, but for a training length, which both versions read there."""
     paths = {path for block in blocks for key, of in block.sources.items() if key != ORIGINAL for path in of}
     return {path[0] for path in paths if len(path) == 1}
-
-
-def meaning(text_config: TextConfig, blocks: Sequence[RopeBlock]) -> dict[str, dict[str, Any]]:
-    """By kind of layers, the values that decide, with the share as a number of channels; none where none rotates."""
-    result: dict[str, dict[str, Any]] = {}
-    for block in blocks:
-        result[block.kind] = {}
-        if block.values is None:
-            continue
-        values = {"rope_type": "default", **block.effective}
-        if values["rope_type"] != "proportional":
-            values = {key: value for key, value in values.items() if key not in SHARES}
-            values["rotated channels"] = rotary_dim(block.effective, head_dim(text_config, block.kind, None))
-        if values["rope_type"] == "dynamic":  # whose start is a length outside the block
-            values["trained length"] = block.longest
-        result[block.kind] = values
-    return result
-
-
-def misread(
-    read: Mapping[str, Mapping[str, Any]], meant: Mapping[str, Mapping[str, Any]], by_length: Collection[str] = ()
-) -> list[str]:
-    """What a written config says otherwise than was meant, by kind of layers and key; empty where all holds.
-
-    Args:
-        read, meant: as `meaning` has them.
-        by_length: kinds whose original length may follow the declared one.
-    """
-    wrong = []
-    for kind, values in meant.items():
-        other = read.get(kind)
-        if other is None:
-            wrong.append(f"{kind}: the rotation")
-            continue
-        different = {key for key in {**values, **other} if values.get(key) != other.get(key)}
-        if kind in by_length:
-            different.discard("original_max_position_embeddings")
-        wrong += [key if kind == ALL else f"{kind}: {key}" for key in sorted(different)]
-    return wrong
 
 
 def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.config.write import put
+from posenc.hf.config.rope_keys import put
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
 from posenc.hf.findings import CONFIG, Finding

@@ -31,10 +31,10 @@ from typing import Any, Literal
 
 from posenc.arguments import check_whole, one_line, shown
 from posenc.hf.config.facts import ModelFacts, read_facts
-from posenc.hf.config.rope_keys import ALL, WITH_ALPHA, Block, RopeBlock, at, section_keys
-from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, rope_of, text_rope
+from posenc.hf.config.rope_keys import ALL, WITH_ALPHA, Block, RopeBlock, at, put, section_keys
+from posenc.hf.config.rotation import AS_IT_SAYS, GAINS_OF_THEIR_OWN, LENGTH, meaning, misread, rope_of, text_rope
 from posenc.hf.config.text_config import OTHER_LENGTHS, SchemeFacts, TextConfig, attached_names, is_posenc_config
-from posenc.hf.config.write import block_of, given_blocks, meaning, misread, put, to_longrope, version_5
+from posenc.hf.config.write import block_of, given_blocks, to_longrope, version_5
 from posenc.hf.families.family import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.plan.documented import DOCUMENTED, MSCALES, Documented
