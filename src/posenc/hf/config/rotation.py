@@ -134,7 +134,7 @@ def check_block(text_config: TextConfig, rope_block: RopeBlock, reading: Reading
     share_holds = all(RULES[key].holds(values[key]) for key in SHARES if key in values)
     rotated = head if text_config.rotation.latent else rotary_dim(values, head) if share_holds else 0
     derived, rule = rope_block.effective_defaults.get("factor", 1.0), RULES["factor"]
-    if "factor" not in rope_block.values and not rule.holds(derived) and rope_block.longest is not None:
+    if "factor" not in (rope_block.values or {}) and not rule.holds(derived) and rope_block.longest is not None:
         text = f"= {rope_block.longest} is {derived:g} times {ORIGINAL} = {values.get(ORIGINAL)}, and stands for factor"
         wrong = [Problem(LENGTH, f"{text}, which must be {rule.words}")]
     else:  # the keys, or else what they mean for heads of this width

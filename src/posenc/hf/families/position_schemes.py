@@ -1,7 +1,7 @@
 """Position encodings of models that do not rotate queries and keys, in words and as the class of posenc.
 
 A scheme names the config keys of its numbers, with the defaults of transformers' config class: the rows of a learned
-table (`Table`, `PatchTable`), the buckets of a relative bias (`Buckets`). `posenc.hf.non_rotary` fills them in.
+table (`Table`, `PatchTable`), the buckets of a relative bias (`Buckets`). `posenc.hf.config.text_config` fills them in.
 
 Source: the modelling files of transformers 5.23; transfo-xl: version 4.
 """
