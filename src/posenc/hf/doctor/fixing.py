@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +37,7 @@ def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Fi
     """
     result = load(config)
     written: list[Finding] = []
-    for _ in range(_ROUNDS):
-        finding = _next(examine(result), written, guesses)
-        if finding is None:
-            break
+    for finding in _to_correct(lambda: examine(result), guesses):
         for path, value in _changes(finding).items():
             put(result, path, value)
         written.append(finding)
@@ -88,15 +85,14 @@ def fix(
         raise ValueError(f"out: {out} exists; nothing is overwritten")
     files = read_files(path)
     texts, written = dict(files.texts), list[Finding]()
+    how = {"weights": weights, "text": text, "tokenizer": tokenizer, "most": most}
     with tempfile.TemporaryDirectory() as name, _named_as(path, stage := Path(name) / "stage"):
         write_out(files, texts, stage)
-        for _ in range(_ROUNDS):
-            report = examine(
-                stage, weights=weights, text=text, tokenizer=tokenizer, most=most, trust_remote_code=trust_remote_code
-            )
-            finding = _next(report.accepting(set(accept)), written, guesses)
-            if finding is None:
-                break
+
+        def look() -> Report:
+            return examine(stage, trust_remote_code=trust_remote_code, **how).accepting(set(accept))
+
+        for finding in _to_correct(look, guesses):
             texts[finding.file] = edited(texts[finding.file], _changes(finding))
             (stage / finding.file).write_text(texts[finding.file], encoding="utf-8", newline="")
             written.append(finding)
@@ -123,15 +119,19 @@ def _named_as(path: Path, stage: Path) -> Iterator[None]:
         raise ValueError(text.replace(str(stage), str(path))) from error
 
 
-def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
-    """The next finding to correct, none twice."""
-    done = {(finding.name, finding.key, finding.file) for finding in written}
-    # The configuration first: a limit next to it follows from what it says then.
-    for finding in sorted(report.findings, key=lambda finding: finding.file != CONFIG):
-        correctable = finding.alarms and finding.corrected is not None and (finding.certain or guesses)
-        if correctable and (finding.name, finding.key, finding.file) not in done:
-            return finding
-    return None
+def _to_correct(look: Callable[[], Report], guesses: bool) -> Iterator[Finding]:
+    """Findings to correct, none twice; the source is looked at anew before each, and corrected after it."""
+    done = set()
+    for _ in range(_ROUNDS):
+        # The configuration first: a limit next to it follows from what it says then.
+        for finding in sorted(look().findings, key=lambda finding: finding.file != CONFIG):
+            correctable = finding.alarms and finding.corrected is not None and (finding.certain or guesses)
+            if correctable and (finding.name, finding.key, finding.file) not in done:
+                break
+        else:
+            return
+        done.add((finding.name, finding.key, finding.file))
+        yield finding
 
 
 def _changes(finding: Finding) -> dict[tuple[str, ...], Any]:

@@ -39,11 +39,6 @@ class Loaded(NamedTuple):
     names: frozenset[str] = frozenset()
     error: str = ""
 
-    @property
-    def complaints(self) -> int:
-        """Tensors that do not go where they should."""
-        return len(self.missing) + len(self.unread) + len(self.differ) + bool(self.error)
-
 
 class CannotAskError(Exception):
     """The loader cannot be asked, and the reason."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, layer_of
 from posenc.hf.doctor.weights import Weights, on_adapter, on_saved_frequencies, on_values, on_weight_files
 from posenc.hf.explanation.report import ranges
-from posenc.hf.families.position_schemes import SWITCHED_OFF, PositionScheme
+from posenc.hf.families.position_schemes import SWITCHED_OFF
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count
 from posenc.hf.rules.case import has_remote_code
@@ -139,7 +139,7 @@ class _Told:
             yield self._on_differ()
         missing = [name for name in self.missing if layer_of(name) or _POSITIONS.search(name)]
         unread = [name for name in self.unread if self._is_lost(name)]
-        keys = self._flag() or self._layers(missing, unread) if whole and (missing or unread) else None
+        keys = self._resolving(self._candidates(missing, unread)) if whole and (missing or unread) else None
         if missing and whole:
             text = f"is missing, {len(missing):,} in all: {_names(missing)}; they start at random, and nothing stops"
             yield self._finding(missing[0], text, "tensors-missing", keys)
@@ -178,35 +178,22 @@ class _Told:
             if not table or _PUBLISHED_AND_UNUSED.search(name):
                 continue
             if self.read is not None and [scheme.text for scheme in self.read.position_schemes] == [SWITCHED_OFF.text]:
+                switches = [key for scheme in self.read.text_config.family.schemes for key in scheme.switched_by]
                 text = "is dropped without a word, and with this config the model has no other positions: a switch was "
-                text += f"lost, as {', '.join(key for scheme in self._schemes() for key in scheme.switched_by)}"
-                yield self._finding(name, text, "table-dropped", self._switched_on())
+                text += f"lost, as {', '.join(switches)}"
+                keys = self._resolving(({key: True} for key in switches), dropped=self.loaded.silent)
+                yield self._finding(name, text, "table-dropped", keys)
             else:
                 text = "is dropped without a word: with this config the model has another scheme of positions. Some "
                 text += "published files have such a table unused; if this model was trained with it, the config is "
                 text += "another model's"
                 yield Finding(name, text, "table-dropped")
 
-    def _schemes(self) -> tuple[PositionScheme, ...]:
-        return () if self.read is None else self.read.text_config.family.schemes
-
-    def _switched_on(self) -> Config | None:
-        """The one switch of a scheme with which the loader drops no table of positions."""
-        for key in (key for scheme in self._schemes() for key in scheme.switched_by):
-            try:
-                again = ask_loader({**self.config, key: True}, self.shapes)
-            except CannotAskError:
-                continue
-            if again.complaints == 0 and not set(again.silent) & set(self.loaded.silent):
-                return {key: True}
-        return None
-
     def _on_differ(self) -> Finding:
         patterns: dict[str, str] = {}
-        for name, (have, want) in self.loaded.differ.items():
-            patterns.setdefault(
-                re.sub(r"\d+", "*", name), f"{name} is {_product(have)}, the config makes {_product(want)}"
-            )
+        for name, shapes in self.loaded.differ.items():
+            have, want = (" × ".join(f"{side:,}" for side in shape) for shape in shapes)
+            patterns.setdefault(re.sub(r"\d+", "*", name), f"{name} is {have}, the config makes {want}")
         text = "; ".join([*patterns.values()][:3])
         text += f"; {len(self.loaded.differ):,} tensors in all" if len(self.loaded.differ) > 1 else ""
         return self._finding(next(iter(self.loaded.differ)), f"{text}: the file does not load", "tensors-differ")
@@ -219,48 +206,41 @@ class _Told:
         certain = keys is not None and all(isinstance(value, bool) for value in keys.values())  # a switch
         return Finding(printable(key), text, name, level, keys, certain)
 
-    def _flag(self) -> Config | None:
-        """The one switch of the config with which nothing is missing or unread; tried where its name fits."""
+    def _candidates(self, missing: list[str], unread: list[str]) -> Iterator[Config]:
+        """Keys that may be wrong: a switch whose name fits the tensors, or the number of layers."""
         names = " ".join((*self.missing, *self.unread))
         for word, keys in (("bias", ("attention_bias",)), ("norm", ("use_qk_norm", "qk_layernorm"))):
-            for key in keys if word in names else ():
-                value = not self.config.get(key, False)
-                if self._resolved({key: value}):
-                    return {key: value}
+            yield from ({key: not self.config.get(key, False)} for key in (keys if word in names else ()))
+        numbers = {int(layer_of(name).rpartition(".")[2]) for name in (*missing, *unread) if layer_of(name)}
+        value = max(numbers) + 1 if numbers and unread else min(numbers, default=0)
+        if value and is_count(self.config.get("num_hidden_layers")):
+            yield {"num_hidden_layers": value}
+
+    def _resolving(self, candidates: Iterable[Config], dropped: Collection[str] = ()) -> Config | None:
+        """The first keys under which the loader neither complains nor drops a tensor, and no new alarm comes."""
+        for keys in candidates:
+            changed = {**copy.deepcopy(self.config), **keys}
+            try:
+                again = ask_loader(changed, self.shapes)
+                alarms = _alarms(None if self.read is None else read_rope(changed))
+            except (CannotAskError, ValueError):
+                continue
+            left = [name for name in again.missing if not self._packed(name)]
+            left += [name for name in again.unread if not _BUFFERS.search(name)]
+            left += [name for name in again.silent if name in dropped]
+            if not (left or again.differ or again.error) and alarms <= _alarms(self.read):
+                return keys
         return None
 
-    def _layers(self, missing: list[str], unread: list[str]) -> Config | None:
-        """The number of layers that the weights have, where it differs and all layers are alike."""
-        key = "num_hidden_layers"
-        numbers = {int(layer_of(name).rpartition(".")[2]) for name in (*missing, *unread) if layer_of(name)}
-        count = self.config.get(key)
-        if not is_count(count) or not numbers:
-            return None
-        value = max(numbers) + 1 if unread else min(numbers)
-        return {key: value} if value and self._resolved({key: value}) else None
 
-    def _resolved(self, keys: Config) -> bool:
-        """Whether the loader has no complaint with these keys, and the config no new alarm."""
-        changed = {**copy.deepcopy(self.config), **keys}
-        try:
-            again = ask_loader(changed, self.shapes)
-            alarms = set() if self.read is None else {item.name for item in read_rope(changed).findings if item.alarms}
-        except (CannotAskError, ValueError):
-            return False
-        before = set() if self.read is None else {item.name for item in self.read.findings if item.alarms}
-        missing = [name for name in again.missing if not self._packed(name)]
-        left = missing + [name for name in again.unread if not _BUFFERS.search(name)]
-        return not (left or again.differ or again.error) and alarms <= before
+def _alarms(read: RopeConfig | None) -> set[str]:
+    return set() if read is None else {finding.name for finding in read.findings if finding.alarms}
 
 
 def _within(name: str) -> str:
     """A module's name from its layer on, whatever a file or a class has in front: "3.self_attn.q_proj"."""
     layer = layer_of(f"{name}.")
     return name if not layer else f"{layer.rpartition('.')[2]}{name[len(layer) :]}"
-
-
-def _product(shape: Shape) -> str:
-    return " × ".join(f"{side:,}" for side in shape)
 
 
 def _names(names: list[str]) -> str:

@@ -107,7 +107,7 @@ def _sampled(entries: Mapping[str, Entry], names: list[str]) -> Iterator[tuple[s
     """Tensors with a sample of their rows, but for types without plain numbers and files larger than the memory."""
     by_file: dict[Path, list[str]] = {}
     for name in names[:_TENSORS]:
-        if entries[name].dtype in _TYPES and math.prod(entries[name].shape or (0,)):
+        if entries[name].dtype in _TYPES and entries[name].shape and all(entries[name].shape):
             by_file.setdefault(entries[name].file, []).append(name)
     for path, of_file in by_file.items():
         from safetensors import safe_open

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.rope_keys import ALL, ENGINES, OUTSIDE, SCALED_FROM, TRAINED, VLLM, WITH_ALPHA
@@ -286,7 +287,7 @@ def gain_of_yarn(case: Case) -> Iterator[Finding]:
         return
     mscale, all_dim = values.get("mscale"), values.get("mscale_all_dim")
     if "attention_factor" not in values:
-        if bool(mscale) != bool(all_dim) and float(mscale or all_dim) != 1:
+        if bool(mscale) != bool(all_dim) and (mscale or all_dim) != 1:
             key, other = ("mscale", "mscale_all_dim") if mscale else ("mscale_all_dim", "mscale")
             zero = "is 0, which counts as absent" if values.get(other) is not None else "is missing"
             text = (
@@ -338,7 +339,8 @@ def keys_of_engines(case: Case) -> Iterator[Finding]:
     """
     engine, rope_type, given = case.facts.reading.convention, case.rope_type, case.given
     attention_factor, key = "attention_factor" in case.values, next((name for name in VLLM if name in given), "")
-    value, neutral = given.get(key), given.get(key) == SILENT.get(key)
+    value: Any = given.get(key)
+    neutral = value == SILENT.get(key)
     if engine == "sglang" and rope_type == "yarn" and attention_factor:
         text = "is not read by SGLang, whose gain follows from factor, mscale and mscale_all_dim: write attn_factor, "
         yield Finding("attention_factor", f"{text}which multiplies that", "attention-factor-ignored", "fault")

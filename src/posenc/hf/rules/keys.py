@@ -271,7 +271,7 @@ def unread_keys(facts: ModelFacts, blocks: Iterable[RopeBlock]) -> Iterator[Find
         meant = text.get(near) if near is not None else value
         if meant is None:
             line = f"= {shown(value)} is not read; was {near} meant, which is missing?"
-            yield Finding(key, line, "key-misspelt", "suspicion", {key: None, near: value})
+            yield Finding(key, line, "key-misspelt", "suspicion", {key: None, str(near): value})
         elif meant != value:
             line = (
                 f"= {shown(value)} is not read; {near} is, and says {shown(meant)}: which of the two values is meant?"
