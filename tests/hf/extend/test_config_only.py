@@ -290,6 +290,7 @@ def test_the_alias_of_mrope_under_its_first_key() -> None:
         (PUBLISHED["openai-community/gpt2"], "table"),
         (PUBLISHED["facebook/opt-1.3b"], "table"),
         (PUBLISHED["google-bert/bert-base-uncased"], "table"),
+        (PUBLISHED["facebook/deit-base-patch16-224"], "table"),
         (PUBLISHED["google-t5/t5-small"], "bias"),
         (PUBLISHED["mosaicml/mpt-7b-instruct"], "bias"),
         (PUBLISHED["mistralai/Mistral-7B-v0.1"], "windows"),
@@ -310,6 +311,8 @@ def test_refusals(config: dict[str, Any], code: str) -> None:
         extend_config(config, 10**6 if code != "too many times" else 2**31)
     assert error.value.code == code
     assert error.value.next_step
+    images = config.get("model_type") == "vit"  # as DeiT was published
+    assert ("interpolate_pos_encoding=True" in error.value.next_step) == images
     assert "\n" not in str(error.value)
 
 
