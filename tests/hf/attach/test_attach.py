@@ -17,6 +17,7 @@ import torch
 
 pytest.importorskip("transformers")
 
+from transformers import StaticCache
 
 from posenc import RoPE
 from posenc.evaluation.generate import generate
@@ -30,6 +31,7 @@ logging.getLogger("transformers").setLevel(logging.CRITICAL)
 INSIDE = [spec for spec in [*NAMES, *MIXES] if not spec.startswith(("sinusoidal", "learned"))]  # not in embeddings
 UNREACHED = ("modernbert", "llama4_text", "qwen2_vl_text", "ernie4_5_vl_moe_text", "doge")
 ALIBI = [{"name": "alibi", "options": {}}]
+STATIC: dict[str, Any] = {"cache_implementation": "static", "disable_compile": True}
 FEW = ("llama", "qwen2", "qwen3", "gpt_neox", "gemma2", "gemma3_text", "gpt_oss")
 
 
@@ -43,7 +45,9 @@ def test_its_own_rotation_changes_nothing(name: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_oss"])
-@pytest.mark.parametrize("options", [{"cache_implementation": "static", "disable_compile": True}, {"num_beams": 2}])
+@pytest.mark.parametrize(
+    "options", [STATIC, {**STATIC, "attention_mask": torch.ones(2, 8, dtype=torch.long)}, {"num_beams": 2}]
+)
 def test_generates_the_same_tokens_behind_padding(name: str, options: dict[str, Any]) -> None:
     model, ids = decoder(name), tokens(count=8)
     mask = torch.ones_like(ids)
@@ -51,6 +55,15 @@ def test_generates_the_same_tokens_behind_padding(name: str, options: dict[str, 
     arguments = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "eos_token_id": None, **options}
     before = model.generate(ids, **arguments)
     assert torch.equal(attach(model, "own").generate(ids, **arguments), before)
+
+
+@torch.no_grad()
+def test_a_static_cache_that_was_allocated_before_its_first_call() -> None:
+    model, ids = attach(decoder("llama"), "fox"), tokens()
+    cache = StaticCache(model.config, max_cache_len=16)
+    cache.early_initialization(2, model.config.num_key_value_heads, model.config.head_dim, torch.float32, "cpu")
+    steps = [model(ids[:, part], past_key_values=cache).logits for part in (slice(0, 9), slice(9, 10), slice(10, 12))]
+    torch.testing.assert_close(torch.cat(steps, 1), model(ids, use_cache=False).logits, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("encodings", LEARNED)

@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufCo
 from posenc.arguments import one_line, shown
 from posenc.evaluation.likelihood import device_of
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach, load_with_info, whole_model
+from posenc.hf.attach.attachment import attach, block_of, detach, load_with_info, whole_model
 from posenc.hf.attach.rotary_modules import RotaryModules
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
@@ -79,20 +79,15 @@ def load_model(
     trust = {"trust_remote_code": trust_remote_code}
     with loading(folder, "the model"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, **trust)
-        block = block_of(config)
         if has_weights:
             options |= {"dtype": dtype, "local_files_only": True, **trust}
-            loader = cls.from_pretrained if block is None else load_with_info
+            loader = cls.from_pretrained if block_of(config) is None else load_with_info
             model, info = loader(folder, output_loading_info=True, **options)
             if complete:
                 whole_model(folder, model, info)
         else:
-            if block is not None:
-                config._attn_implementation = None
             _check_memory(config, trust_remote_code)
             model = AutoModelForCausalLM.from_config(config, **trust)
-            if block is not None:
-                attach_saved(model, block)
     live: nn.Module = model.eval()
     return live
 

@@ -89,12 +89,8 @@ def _refusal(module: nn.Module) -> str | None:
         return "the model has cross-attention, which has no positions in common with its keys"
     if is_inline(module) and "forward" in module.__dict__:
         return "accelerate has wrapped its forward: attach before it is dispatched, or load with device_map"
-    if not any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments_of(module).values()):
-        return "its forward takes no further arguments, so none can reach its attention function"
     if any("index" in name.lower() for name, _ in module.named_children()):
         return "an indexer, which selects its keys, uses the same rotation"
-    if not is_inline(module) and "sin, cos = position_embeddings" in source_of(module):
-        return "it takes sin before cos, which would not be stopped"
     if getattr(module, "is_kv_shared_layer", False):
         return "it takes its keys from another layer"
     return None
