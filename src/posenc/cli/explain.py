@@ -76,12 +76,10 @@ def run(options: Namespace) -> int:
         if isinstance(source, DiffusionSource):
             if options.live or options.layers:
                 raise ValueError("--live and --layers: not for a transformer of diffusers, whose blocks are all alike")
-            from posenc.hf.explanation.diffusion import (
-                diffusion_json,
-                diffusion_text,
-            )  # other files need no such models
+            from posenc.hf.explanation.diffusion import diffusion_facts, diffusion_text  # others need no such models
 
-            sys.stdout.write((diffusion_json if as_json else diffusion_text)(*source) + "\n")
+            json_text = json.dumps(diffusion_facts(*source), indent=2, ensure_ascii=False) if as_json else ""
+            sys.stdout.write((json_text or diffusion_text(*source)) + "\n")
             return 0
     if options.live:
         return _compare_modules(path, as_json=as_json, trust_remote_code=options.trust_remote_code)

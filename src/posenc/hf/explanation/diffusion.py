@@ -6,7 +6,6 @@ transformers.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -179,8 +178,3 @@ def _attach_lines(facts: Facts) -> list[str]:
         reasons = "; ".join(f"{axis['axis']}: {axis['kept']}" for axis in axes if axis["kept"])
         return [f"larger pictures, longer videos: no scaling suits it ({reasons})"]
     return ["larger pictures, longer videos:", *(f"  {call}" for call in calls)]
-
-
-def diffusion_json(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """The facts as JSON."""
-    return json.dumps(diffusion_facts(config, siblings), indent=2, ensure_ascii=False)

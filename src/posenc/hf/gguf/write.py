@@ -112,6 +112,7 @@ def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges
     writer = gguf.GGUFWriter(target, arch, endianess=reader.endianess)
     writer.data_alignment = int(reader.alignment)
     pending = {f"{arch}.{key}": value for key, value in changes.keys.items()}
+    types = {str: gguf.GGUFValueType.STRING, float: gguf.GGUFValueType.FLOAT32, int: gguf.GGUFValueType.UINT32}
     for name, field in reader.fields.items():
         if name.startswith(_HEADER_FIELDS) or name == _ARCH:
             continue
@@ -121,7 +122,7 @@ def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges
             writer.add_key_value(name, value, kind, sub_type=inner)
     for name, value in pending.items():
         if value is not None:
-            writer.add_key_value(name, value, _type_of(value))
+            writer.add_key_value(name, value, types[type(value)])
     unchanged = [tensor for tensor in reader.tensors if tensor.name not in changes.tensors]
     for tensor in unchanged:
         writer.add_tensor_info(
@@ -139,11 +140,6 @@ def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges
     for array in arrays:
         writer.write_tensor_data(array)
     writer.close()
-
-
-def _type_of(value: int | float | str) -> Any:
-    types = gguf.GGUFValueType
-    return types.STRING if isinstance(value, str) else types.FLOAT32 if isinstance(value, float) else types.UINT32
 
 
 def _compare(old: gguf.GGUFReader, new: gguf.GGUFReader, arch: str, changes: GGUFChanges) -> None:
