@@ -99,14 +99,6 @@ def test_another_rope_type_takes_the_place_of_the_old_one() -> None:
     assert read.with_rope(RoPE(128, base=5e5)).to_config()["rope_scaling"]["rope_type"] == "default"
 
 
-def test_a_scaling_where_there_was_none() -> None:
-    config, _ = CHECKPOINTS["llama-2-7b"]
-    written = read_rope(config).with_rope(RoPE(128, scaling=YaRN(4.0, original_length=4096))).to_config()
-    assert written["rope_scaling"] == {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
-    assert written["max_position_embeddings"] == 16384, "the extended length, as transformers means it"
-    assert {**written, "rope_scaling": None, "max_position_embeddings": 4096} == config
-
-
 def test_a_spelling_without_room_is_refused() -> None:
     config, _ = CHECKPOINTS["olmo-3-7b"]
     read = read_rope(config)

@@ -286,11 +286,6 @@ def test_the_length_follows_another_factor() -> None:
     assert written("llama-3.1-8b", Llama3(8.0, original_length=8192), 1e6)["max_position_embeddings"] == 131072
 
 
-def test_a_trained_length_beside_a_scaling_is_kept() -> None:
-    name = "qwen2.5-7b-instruct with yarn"
-    assert written(name, YaRN(2.0, original_length=32768), 1e6)["max_position_embeddings"] == 32768
-
-
 def test_a_block_that_leaned_on_the_old_length_says_it() -> None:
     config = {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 2.0}}
     read = read_rope(config)
