@@ -244,13 +244,8 @@ OUTSIDE = {
     "original_max_position_embeddings": ("original_max_position_embeddings",),
 }
 SHARES = ("partial_rotary_factor", "rotary_dim")
-SCALED_FROM = (
-    "yarn",
-    "llama3",
-    "longrope",
-    "deepseek_yarn",
-    "deepseek_llama_scaling",
-)  # rope types that start from the original length
+# Rope types that start from the original length.
+SCALED_FROM = ("yarn", "llama3", "longrope", "deepseek_yarn", "deepseek_llama_scaling")
 
 Path = tuple[str, ...]
 
@@ -437,7 +432,7 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
     if family.kinds:
         return [_kind_part(text_config, homes, kind) for kind in family.kinds]
     if not block and family.nested:
-        return [_default_part(text_config, kind) for kind in _defaults_of_nested(text_config)]
+        return _default_parts(text_config)
     unrotated = kinds_without_rope(text_config) if family.unrotated_kinds else ()
     rotating = _flat_part(text_config, homes, SLIDING if unrotated else ALL)
     if family.null_base and "rope_theta" in rotating.sources and "rope_theta" not in (rotating.values or {}):
@@ -610,22 +605,21 @@ def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: An
     return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})
 
 
-def _default_part(text_config: TextConfig, kind: str) -> RopeBlock:
-    blocks = text_config.rotation.block or {}
-    if blocks[kind] is None:
-        return RopeBlock(kind, None)
-    rope_block = collect(text_config, [], {}, kind)
-    return replace(rope_block, defaults={**rope_block.defaults, **blocks[kind]}, target=("rope_parameters", kind))
-
-
-def _defaults_of_nested(text_config: TextConfig) -> list[str]:
+def _default_parts(text_config: TextConfig) -> list[RopeBlock]:
+    """The blocks that the config class of a family puts where the configuration has none."""
     if text_config.rotation.block is None:
         raise NotReadError(
             f"{text_config.key_path('rope_parameters')} is missing, and {text_config.model_type} has several kinds of "
             "layers with rotations of their own, whose defaults are not read: give a block for each, as transformers 5 "
             "saves them"
         )
-    return list(text_config.rotation.block)
+    parts = []
+    for kind, values in text_config.rotation.block.items():
+        part = collect(text_config, [], {}, kind)
+        defaults = {**part.defaults, **(values or {})}
+        rotating = replace(part, defaults=defaults, target=("rope_parameters", kind))
+        parts.append(RopeBlock(kind, None) if values is None else rotating)
+    return parts
 
 
 def share_key(family: RotationRules) -> str:

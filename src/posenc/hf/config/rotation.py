@@ -371,17 +371,8 @@ def rotary_dim(values: Block, width: int) -> int:
 
 def with_sections(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPESpec:
     """The M-RoPE whose pairs are those of a rotation, dealt out in sections."""
-    return MRoPESpec(
-        rope.head_dim,
-        sections=sections,
-        interleaved=order == "interleaved",
-        time_last=order == "time last",
-        axes=axes,
-        base=rope.base,
-        layout=rope.layout,
-        rotary_dim=rope.rotary_dim,
-        scaling=rope.scaling,
-    )
+    dealt = {"interleaved": order == "interleaved", "time_last": order == "time last", "axes": axes}
+    return MRoPESpec(**{**rope.arguments(), "sections": sections, **dealt})
 
 
 SLOWEST = 2.0**-53 / TOKENS  # radians a token: a slower pair stands still in any length, to float64's last digit
