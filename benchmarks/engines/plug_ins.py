@@ -2,16 +2,20 @@
 
     python -m benchmarks.engines.plug_ins vllm        # or sglang; prints the largest difference for each scaling
 
-On a CPU, in an environment with posenc[all] and the engine: the unpacked source distribution of vllm==0.33.0 or the
-unpacked wheel of sglang==0.5.23 on PYTHONPATH, and what its imports ask for. docs/serving.md quotes the result.
+On a CPU, in an environment with posenc[all] and the engine: the unpacked wheel of vllm==0.33.0 without its compiled
+libraries, or that of sglang==0.5.23, on PYTHONPATH, and what its imports ask for. records/plug_ins.json has the
+results, which docs/serving.md quotes.
 """
 
 from __future__ import annotations
 
 import copy
+import datetime
 import json
+import platform
 import sys
 import types
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -87,4 +91,14 @@ def gaps(name: str) -> dict[str, float]:
 if __name__ == "__main__":
     if sys.argv[1:] not in (["vllm"], ["sglang"]):
         raise SystemExit("usage: python -m benchmarks.engines.plug_ins vllm|sglang")
-    print(json.dumps(gaps(sys.argv[1]), indent=1))
+    record = {
+        "engine": sys.argv[1],
+        "version": version(sys.argv[1]),
+        "reference": ", ".join(f"{name} {version(name)}" for name in ("posenc", "torch")),
+        "machine": f"{platform.system()} {platform.machine()}, CPU, Python {platform.python_version()}",
+        "date": datetime.date.today().isoformat(),
+        "command": f"python -m benchmarks.engines.plug_ins {sys.argv[1]}",
+        "positions": 8 * CONTEXT,
+        "largest difference of cos and sin": gaps(sys.argv[1]),
+    }
+    print(json.dumps(record, indent=1))
