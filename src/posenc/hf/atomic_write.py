@@ -71,12 +71,12 @@ def write_atomically(
             if os.path.lexists(out) and not replace:
                 raise ValueError(f"out: {out} exists; nothing is overwritten")
             old = Path(folder) / ".replaced"
-            if temporary.is_dir() and os.path.lexists(out):  # which no rename replaces
-                out.replace(old)
             try:
+                if temporary.is_dir() and os.path.lexists(out):  # which no rename replaces
+                    out.replace(old)
                 temporary.replace(out)
-            except BaseException:
-                if os.path.lexists(old):
+            except BaseException:  # an interruption as well: what is left in the temporary folder is deleted
+                if os.path.lexists(old) and not os.path.lexists(out):
                     old.replace(out)
                 raise
     return result

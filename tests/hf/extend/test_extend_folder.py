@@ -73,21 +73,25 @@ def test_a_replaced_source_is_not_linked(tmp_path: Path, monkeypatch: pytest.Mon
     assert fingerprint(load_causal_lm(tmp_path / "model").model) == fingerprint(before)
 
 
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
 def test_a_replaced_folder_comes_back_where_the_new_one_cannot_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     saved(tmp_path / "model", small())
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "mine").write_text("precious")
     replace = Path.replace
 
-    def full(self: Path, target: Path) -> Path:
-        if self.name == "new" and self.parent.name.startswith(".new-"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return replace(self, target)
+    def fails(self: Path, target: Path) -> Path:
+        if isinstance(error, OSError) and self.name == "new" and self.parent.name.startswith(".new-"):
+            raise error
+        moved = replace(self, target)
+        if not isinstance(error, OSError) and target.name == ".replaced":  # once the old folder has been moved away
+            raise error
+        return moved
 
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(type(error)):
         extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", overwrite=True, **request())
     assert (tmp_path / "new" / "mine").read_text() == "precious"
 

@@ -44,7 +44,7 @@ def check_out(out: str | Path | None, source: object = None, *, overwrite: bool)
     path = Path(out)
     if not overwrite and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
         raise ValueError(f"out: {path} exists: give another folder, or --overwrite")
-    if isinstance(source, str | Path):
+    if isinstance(source, str | Path) and Path(source).is_dir():  # else a name on the Hub
         one, other = path.resolve(), Path(source).resolve()
         if one in other.parents or other in one.parents:
             raise ValueError(f"out: {path} and {source} lie in one another: give a folder outside of the model's")
