@@ -371,7 +371,7 @@ def rotary_dim(values: Block, width: int) -> int:
 
 def with_sections(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPESpec:
     """The M-RoPE whose pairs are those of a rotation, dealt out in sections."""
-    dealt = {"interleaved": order == "interleaved", "time_last": order == "time last", "axes": axes}
+    dealt: dict[str, Any] = {"interleaved": order == "interleaved", "time_last": order == "time last", "axes": axes}
     return MRoPESpec(**{**rope.arguments(), "sections": sections, **dealt})
 
 
