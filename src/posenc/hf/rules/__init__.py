@@ -33,7 +33,8 @@ def findings_of(facts: ModelFacts) -> tuple[Finding, ...]:
         if rope is not None:
             case = case_of(facts, block, rope)
             where = "" if block.kind == ALL else f"{block.kind}: "
-            for rule in (*blocks.RULES, *keys.OF_BLOCKS):
+            of_scalings = () if case.rope_type == "default" else blocks.OF_SCALINGS
+            for rule in (*blocks.RULES, *of_scalings, *keys.OF_BLOCKS):
                 findings += [finding._replace(text=where + finding.text) for finding in rule(case)]
     findings += keys.unread_keys(facts, rope_blocks)
     if facts.program:

@@ -31,8 +31,11 @@ def base(case: Case) -> Iterator[Finding]:
     """A base that is not given, lost, below that of published models, or too small for the length.
 
     Lost: unslothai/unsloth#7028, vllm-project/vllm#44158. Below: Lightning-AI/litgpt#2217, keras-team/keras-hub#2729.
+    Of the full layers on sliding ones: Blaizzy/mlx-vlm#1927, antonellof/ferrox#39 (Gemma 3).
     """
     value, given, longest = case.values["rope_theta"], "rope_theta" in case.given, case.block.longest
+    if case.block.kind == SLIDING:
+        yield from _base_of_windows(case)
     if not given and (lost := _lost_base(case)) is not None:
         yield lost
         return
@@ -61,6 +64,23 @@ def base(case: Case) -> Iterator[Finding]:
             "compare its loss at both lengths (posenc doctor --weights)"
         )
         yield Finding(DECLARED, text, "length-beyond-base")
+
+
+def _base_of_windows(case: Case) -> Iterator[Finding]:
+    """Sliding layers under the base or the scaling of the full ones."""
+    name, base_of_case = case.text.model_type, case.values["rope_theta"]
+    if not name.startswith(("gemma3", "gemma4", "modernbert")):
+        return
+    full = next((block.effective for block in case.facts.blocks if block.kind == FULL and block.values), None)
+    wide = math.inf if full is None else full["rope_theta"]
+    scaled = case.rope_type != "default" and "rope_type" in case.given and name.startswith("gemma")
+    if scaled or base_of_case > wide or (base_of_case == wide and not name.startswith("modernbert")):
+        has = f"the scaling {case.rope_type!r}" if scaled else f"base {base_of_case:g}, and full ones {wide:g}"
+        text = (
+            f"of sliding layers has {has}: published models of this family have a base of 10,000 there, below that of "
+            "the full layers, and no scaling, since no distance within a window needs one"
+        )
+        yield Finding("rope_parameters", text, "rotation-of-windows", "suspicion")
 
 
 def _lost_base(case: Case) -> Finding | None:
@@ -181,23 +201,6 @@ def numbers_of_type(case: Case) -> Iterator[Finding]:
             f"({of_all.example}), whatever the stream's width over the number of heads is"
         )
         yield Finding("head_dim", text, "head-width-of-releases", "suspicion")
-
-
-def base_of_windows(case: Case) -> Iterator[Finding]:
-    """Sliding layers under the base or the scaling of the full ones: Blaizzy/mlx-vlm#1927 (Gemma 3)."""
-    name, base = case.text.model_type, case.values["rope_theta"]
-    if case.block.kind != SLIDING or not name.startswith(("gemma3", "gemma4", "modernbert")):
-        return
-    full = next((block.effective for block in case.facts.blocks if block.kind == FULL and block.values), None)
-    wide = math.inf if full is None else full["rope_theta"]
-    scaled = case.rope_type != "default" and "rope_type" in case.given and name.startswith("gemma")
-    if scaled or base > wide or (base == wide and not name.startswith("modernbert")):
-        has = f"the scaling {case.rope_type!r}" if scaled else f"base {base:g}, and full ones {wide:g}"
-        text = (
-            f"of sliding layers has {has}: published models of this family have a base of 10,000 there, below that of "
-            "the full layers, and no scaling, since no distance within a window needs one"
-        )
-        yield Finding("rope_parameters", text, "rotation-of-windows", "suspicion")
 
 
 def original_length(case: Case) -> Iterator[Finding]:
@@ -468,7 +471,7 @@ def version_5_spelling(case: Case) -> Iterator[Finding]:
     yield Finding(key, text, "version-5-spelling", "fault" if written else "note")
 
 
-RULES = (
-    base, base_of_windows, scaling, numbers_of_type, original_length, factor_and_lengths, gain_of_yarn,
-    keys_of_engines, on_short_prompts, longrope, following_the_text, version_5_spelling,
+RULES = (base, scaling, numbers_of_type, version_5_spelling)
+OF_SCALINGS = (  # of rotations with a scaling
+    original_length, factor_and_lengths, gain_of_yarn, keys_of_engines, on_short_prompts, longrope, following_the_text,
 )  # fmt: skip

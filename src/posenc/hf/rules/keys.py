@@ -396,19 +396,23 @@ def kinds_of_layers(facts: ModelFacts) -> Iterator[Finding]:
         yield Finding(pattern.types_key, line, "sliding-layers-lost", "suspicion")
 
 
-def window_switch(facts: ModelFacts) -> Iterator[Finding]:
-    """A window that no layer has, for want of its switch: Blackwellboy/model-serving-minefield#107."""
-    text, switch = facts.text, facts.text.family.layers.window.switch
-    if not switch or not text.known:
+def windows(facts: ModelFacts) -> Iterator[Finding]:
+    """A window that no layer has, for want of its switch: Blackwellboy/model-serving-minefield#107.
+
+    ModernBERT's window under two keys that differ, of which transformers takes the other one than engines do.
+    """
+    text, rules = facts.text, facts.text.family.layers.window
+    switch, kinds, window = rules.switch, facts.layer_kinds, text.get("sliding_window")
+    own = text.get(rules.key)
+    if rules.halved and rules.key != "sliding_window" and is_count(own) and is_count(window) and own != 2 * window:
+        line = f"= {own:,}, of both sides, is ignored by transformers next to sliding_window = {window:,}: keep one"
+        yield Finding(rules.key, line, "windows-differ", "suspicion")
+    if not switch or not text.known or facts.layers_unread:  # of which another rule tells
         return
-    kinds = facts.layer_kinds
-    if facts.layers_unread:  # another rule says so
-        return
-    window, given = text.get("sliding_window"), "sliding_window" in text
     if is_count(window, TOKENS) and switch not in text and SLIDING not in kinds:
         line = f"= {window:,} has no effect without {switch}: true, and every layer attends to the whole context"
         yield Finding("sliding_window", line, "window-of-no-layer")
-    elif text.get(switch) is not True or not given or not kinds:
+    elif text.get(switch) is not True or "sliding_window" not in text or not kinds:
         return
     elif not window:
         line = f"is true, and sliding_window is {shown(window)}: no layer has a window; write its size, or "
@@ -417,15 +421,6 @@ def window_switch(facts: ModelFacts) -> Iterator[Finding]:
         key = text.family.layers.sliding_from_key
         line = f"is true and sliding_window {shown(window)}, and none of {len(kinds)} layers has a window "
         yield Finding(switch, f"{line}({key} = {shown(text.get(key))})", "window-of-no-layer", "suspicion")
-
-
-def two_windows(facts: ModelFacts) -> Iterator[Finding]:
-    """ModernBERT's window under two keys that differ, of which transformers takes the other one than engines do."""
-    text, window = facts.text, facts.text.family.layers.window
-    own, other = text.get(window.key), text.get("sliding_window")
-    if window.halved and window.key != "sliding_window" and is_count(own) and is_count(other) and own != 2 * other:
-        line = f"= {own:,}, of both sides, is ignored by transformers next to sliding_window = {other:,}: keep one"
-        yield Finding(window.key, line, "windows-differ", "suspicion")
 
 
 def nope_layers(facts: ModelFacts) -> Iterator[Finding]:
@@ -522,6 +517,6 @@ def softmax_scale(facts: ModelFacts) -> Iterator[Finding]:
 
 OF_BLOCKS = (names_of_others, share_ignored, base_ignored, sections_of_mrope)
 OF_CONFIGS = (
-    stranger, levels_differ, not_read_by_its_class, not_read_here, kinds_of_layers, window_switch, two_windows,
-    nope_layers, blocks_of_layers, softmax_scale,
+    stranger, levels_differ, not_read_by_its_class, not_read_here, kinds_of_layers, windows, nope_layers,
+    blocks_of_layers, softmax_scale,
 )  # fmt: skip
