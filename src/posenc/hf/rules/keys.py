@@ -44,14 +44,14 @@ def names_of_others(case: Case) -> Iterator[Finding]:
         ("rope_theta", ("rotary_emb_base",), family.theta_key, family.base),
         ("partial_rotary_factor", ("rotary_pct", "rope_pct"), family.share_key, family.share),
     ):
-        read = _read(case, name, default)
-        strange = (key for key in keys if key in stands and key != own and (known or key == "rope_pct"))
-        key = next((key for key in strange if case.text.get(key) not in (None, read)), "")
-        value = case.text.get(key or name)
-        if key:
-            text = f"= {shown(value)} is ignored by transformers in this family, which reads {name}: {shown(read)}"
+        strange = [key for key in keys if key in stands and key != own and (known or key == "rope_pct")]
+        differing = [key for key in strange if case.text.get(key) not in (None, _read(case, name, default))]
+        value = case.text.get(name)
+        for key in differing[:1]:
+            read = shown(_read(case, name, default))
+            text = f"= {shown(case.text[key])} is ignored by transformers in this family, which reads {name}: {read}"
             yield Finding(key, text, "key-ignored", "fault")
-        elif name in stands and own in keys and own not in stands and value not in (None, default):
+        if not differing and name in stands and own in keys and own not in stands and value not in (None, default):
             # version 5's name, outside the block of a family that has another name there
             text = f"= {shown(value)} is ignored by transformers outside the block in this family, which reads {own}: "
             yield Finding(name, f"{text}{shown(default)}", "key-ignored", "fault")
@@ -140,8 +140,11 @@ def sections_of_mrope(case: Case) -> Iterator[Finding]:
         yield Finding("mrope_interleaved", text, "order-of-sections", "suspicion")
 
 
-def stranger(facts: ModelFacts) -> Iterator[Finding]:
-    """A size under another family's name: three published files."""
+def misplaced(facts: ModelFacts) -> Iterator[Finding]:
+    """A size under another family's name (three published files), or a value next to the text part.
+
+    Nothing reads a scaling there, and nothing tells.
+    """
     text = facts.text
     for name, own in _SAME.items() if text.known and not text.rotation.fixed else ():
         value, read = text.get(name), text.get(own)
@@ -149,12 +152,7 @@ def stranger(facts: ModelFacts) -> Iterator[Finding]:
             said = f"= {shown(value)} is another family's key, and transformers does not read it in this one: it reads "
             said += f"{own}, which is {'missing' if read is None else shown(read)}"
             yield Finding(name, said, "key-of-another-family", "suspicion")
-            return
-
-
-def levels_differ(facts: ModelFacts) -> Iterator[Finding]:
-    """A scaling next to the text part, where nothing reads it and nothing tells."""
-    text = facts.text
+            break
     if not text.path or facts.config.get("model_type") in _TWO_ROTATIONS:
         return
     where = ".".join(text.path)
@@ -517,6 +515,6 @@ def softmax_scale(facts: ModelFacts) -> Iterator[Finding]:
 
 OF_BLOCKS = (names_of_others, share_ignored, base_ignored, sections_of_mrope)
 OF_CONFIGS = (
-    stranger, levels_differ, not_read_by_its_class, not_read_here, kinds_of_layers, windows, nope_layers,
+    misplaced, not_read_by_its_class, not_read_here, kinds_of_layers, windows, nope_layers,
     blocks_of_layers, softmax_scale,
 )  # fmt: skip
