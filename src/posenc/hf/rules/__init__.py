@@ -5,7 +5,7 @@
     keys          keys that nothing reads, that another family reads, that are misspelt; layers, windows
 
 A rule is one function: write it into the file of its subject, with its source in the docstring, put it into the list at
-the end of the file, and a line into the table of tests/hf/rules.
+the end of the file, and a line into the table of tests/hf/doctor/planted.py.
 """
 
 from __future__ import annotations
