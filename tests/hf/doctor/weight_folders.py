@@ -53,7 +53,7 @@ def meta_model(model_type: str) -> Any:
     config_class, cls = CONFIG_MAPPING[model_type], class_of(model_type)
     error: Exception = LookupError(model_type)
     for keys in (lambda: _shorter(config_class().to_dict()), lambda: config_class().to_dict(),
-                 lambda: {**TINY, **MORE.get(model_type, {})}):  # fmt: skip
+                 lambda: {**TINY, **MORE.get(model_type, {}), **FAMILIES.get(model_type, {})}):  # fmt: skip
         try:
             return _built(cls, config_class(**{**keys(), **_AS_RELEASED.get(model_type, {})}))
         except Exception as reason:  # lists of layers, shared keys and periods of several hundred classes
