@@ -347,7 +347,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    model, file = small(), tmp_path / "model.gguf"
+    model, file = small(), tmp_path / "gguf" / "model.gguf"
+    file.parent.mkdir()
     scaling = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
     as_gguf(
         model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": item for key, item in scaling.items()}
@@ -359,7 +360,7 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     torch.testing.assert_close(rotary.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
     assert rotary.attention_scaling == pytest.approx(float(want.gain))
     out = tmp_path / "out"
-    done = extend(tmp_path, 512, "pi", text=text(), windows=1, lengths=[512], out=out)  # on top of what it has
+    done = extend(file.parent, 512, "pi", text=text(), windows=1, lengths=[512], out=out)  # on top of what it has
     torch.testing.assert_close(done.model.model.rotary_emb.inv_freq.double(), want.theta / 2, rtol=1e-6, atol=0)
     again, ids = AutoModelForCausalLM.from_pretrained(out), text(100)[None]
     torch.testing.assert_close(logits(again, ids), logits(done.model, ids), rtol=0, atol=1e-5)
