@@ -384,8 +384,8 @@ def server_line(server: Server, serving: Serving, notes: Sequence[str]) -> Line:
     if serving.exact:
         if not _hands_on_blocks(server, serving):
             model_type = serving.facts.text.model_type
-            reason = f"{server.name}'s model class of {model_type} hands no rope block on to the engine's rotary class"
-            return line._replace(text=f"{reason}, so the plug-in would have no effect")
+            whose = f"{server.name}'s model class of {model_type}"
+            return line._replace(text=f"posenc's plug-in was found not to reach the rotation of {whose}")
         right, text = True, "posenc's table in the engine's own class, compared with posenc's"
     command = shlex.join([*server.start, folder, *words])
     if serving.overridden and serving.facts.text.path and not checked.override_ran:
